@@ -1,0 +1,138 @@
+// The named tensors of a checkpoint (declared in checkpoint.h).
+#include <algorithm>
+
+#include "base/check.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/quantization.h"
+
+namespace tenon::checkpoint {
+
+namespace {
+
+std::string described(const WeightView& view) {
+  return fmt::format("{} {}", format_name(view.format), shape_text(view.shape));
+}
+
+bool is_float(Format format) {
+  return format == Format::f32 || format == Format::f16 || format == Format::bf16 ||
+         format == Format::f64;
+}
+
+// A tensor that is multiplied with activations as it is: floats or GGUF blocks.
+bool is_matrix_format(Format format) {
+  return is_float(format) || format_block(format).elements > 1;
+}
+
+}  // namespace
+
+Weights::Weights(std::vector<WeightView> tensors, std::string source) : source_(std::move(source)) {
+  slots_.reserve(tensors.size());
+  for (WeightView& view : tensors) {
+    std::string name = view.name;
+    slots_.emplace_back(std::move(name), Slot{std::move(view), false});
+  }
+  std::sort(slots_.begin(), slots_.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 1; i < slots_.size(); ++i)
+    CHECK(slots_[i - 1].first != slots_[i].first, "the reader let {} through twice",
+          slots_[i].first);
+}
+
+const Weights::Slot* Weights::slot(std::string_view name) const {
+  const auto it =
+      std::lower_bound(slots_.begin(), slots_.end(), name,
+                       [](const auto& entry, std::string_view n) { return entry.first < n; });
+  return it != slots_.end() && it->first == name ? &it->second : nullptr;
+}
+
+Weights::Slot* Weights::slot(std::string_view name) {
+  return const_cast<Slot*>(std::as_const(*this).slot(name));
+}
+
+bool Weights::has(std::string_view name) const { return slot(name) != nullptr; }
+
+std::optional<WeightView> Weights::find(std::string_view name) const {
+  const Slot* found = slot(name);
+  return found ? std::optional(found->view) : std::nullopt;
+}
+
+std::vector<std::string> Weights::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, entry] : slots_)
+    if (!entry.taken) out.push_back(name);
+  return out;
+}
+
+Result<WeightView> Weights::take(std::string_view name, std::vector<int64_t> shape) {
+  Slot* found = slot(name);
+  if (!found) return not_found("{}: tensor {} is missing", source_, shown(name));
+  if (found->taken)
+    return corrupt("{}: tensor {} is used twice or was dropped", source_, shown(name));
+  if (!shape.empty() && found->view.shape != shape)
+    return corrupt("{}: tensor {} has shape {}, expected {}", source_, shown(name),
+                   shape_text(found->view.shape), shape_text(shape));
+  found->taken = true;
+  return found->view;
+}
+
+Result<LinearSource> Weights::take_linear(std::string_view path, int64_t out, int64_t in,
+                                          bool bias) {
+  const auto name = [&](const char* part) { return fmt::format("{}.{}", path, part); };
+  LinearSource linear;
+  if (has(name("scales"))) {
+    TENON_TRY(const Scheme scheme, scheme_of(quantization_, path, source_));
+    if (!scheme.quantized)
+      return corrupt("{}: tensor {} is there, but the config says that {} is not quantized",
+                     source_, name("scales"), shown(path));
+    if (in % scheme.group_size != 0 || in * scheme.bits % 32 != 0)
+      return corrupt("{}: {}: rows of {} are not whole groups of {}", source_, shown(path), in,
+                     scheme.group_size);
+    linear.bits = scheme.bits;
+    linear.group_size = scheme.group_size;
+    TENON_TRY(linear.weight, take(name("weight"), {out, in * scheme.bits / 32}));
+    for (const char* part : {"scales", "biases"}) {
+      TENON_TRY(WeightView view, take(name(part), {out, in / scheme.group_size}));
+      if (!is_float(view.format))
+        return corrupt("{}: tensor {} is {}, expected floats", source_, name(part),
+                       described(view));
+      (linear.scales.empty() ? linear.scales : linear.biases).push_back(std::move(view));
+    }
+    if (linear.weight.format != Format::u32)
+      return corrupt("{}: tensor {} is {}, expected packed u32", source_, name("weight"),
+                     described(linear.weight));
+    if (linear.scales[0].format != linear.biases[0].format)
+      return corrupt("{}: tensors {} and {} differ in format", source_, name("scales"),
+                     name("biases"));
+  } else {
+    // Packed integers without scales: say what is missing, not that the shape is odd.
+    const Slot* weight = slot(name("weight"));
+    if (weight && !is_matrix_format(weight->view.format))
+      return corrupt("{}: tensor {} is {}, but tensor {} is missing", source_, name("weight"),
+                     described(weight->view), name("scales"));
+    TENON_TRY(linear.weight, take(name("weight"), {out, in}));
+  }
+  if (bias) {
+    TENON_TRY(WeightView view, take(name("bias"), {out}));
+    linear.bias.push_back(std::move(view));
+  }
+  return linear;
+}
+
+void Weights::drop(std::string_view part) {
+  for (auto& [name, entry] : slots_)
+    if (name.find(part) != std::string::npos) entry.taken = true;
+}
+
+Status Weights::finish() const {
+  constexpr size_t kListed = 10;
+  const std::vector<std::string> left = names();
+  if (left.empty()) return {};
+  std::string list;
+  for (size_t i = 0; i < left.size() && i < kListed; ++i)
+    list += fmt::format("{}{}", i ? ", " : "", shown(left[i]));
+  if (left.size() > kListed) list += fmt::format(" and {} more", left.size() - kListed);
+  return corrupt("{}: this model has no use for {} of the tensors: {}", source_, left.size(), list);
+}
+
+}  // namespace tenon::checkpoint

@@ -1,0 +1,116 @@
+// From a path to a model that runs: open, resolve, choose device and kernels, build, account for memory.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "engine/loaded.h"
+
+namespace tenon::engine {
+
+namespace {
+
+namespace mx = mlx::core;
+
+constexpr int kDefaultContext = 2048;      // for configs that state none
+constexpr double kMemoryShare = 0.75;  // of physical memory, for weights and caches
+
+Status choose_device(const std::string& name, Choice& choice) {
+  const bool has_gpu = mx::is_available(mx::Device(mx::Device::gpu));
+  const bool has_metal = mx::metal::is_available();
+  const std::string gpu = has_metal ? "metal" : "cuda";
+  if (name != "auto" && name != "cpu" && name != "cuda" && name != "metal")
+    return invalid("--device {}: use auto, cpu, cuda or metal", name);
+  if (name == "cpu" || (name == "auto" && !has_gpu)) {
+    choice.device = mx::Device(mx::Device::cpu);
+    choice.device_name = "cpu";
+    return {};
+  }
+  if (!has_gpu || (name != "auto" && name != gpu))
+    return unsupported("--device {}: this MLX library has {}", name, has_gpu ? gpu + " and cpu" : "only cpu");
+  choice.device = mx::Device(mx::Device::gpu);
+  choice.device_name = gpu;
+  return {};
+}
+
+// Physical memory less the weights; what else the machine runs is not ours to guess.
+uint64_t cache_budget(uint64_t weight_bytes) {
+  const double physical = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  const double share = physical * kMemoryShare - static_cast<double>(weight_bytes);
+  return share > 0 ? static_cast<uint64_t>(share) : 0;
+}
+
+// A context that the machine can hold, and the bytes caches may take in all.
+Status account(const EngineOptions& options, const graph::Model& model, double bytes_per_token,
+               Model& card, uint64_t& cache_bytes_max) {
+  cache_bytes_max = cache_budget(model.shape().weight_bytes);
+  const int stated = model.shape().context_len > 0 ? model.shape().context_len : kDefaultContext;
+  card.context_len = options.context_len > 0 ? options.context_len : stated;
+  if (options.context_len > stated)
+    log_warn("--context {} is past the {} positions this model was trained for", options.context_len, stated);
+  const double fits = static_cast<double>(cache_bytes_max) / std::max(bytes_per_token, 1.0);
+  if (card.context_len <= fits) return {};
+  if (options.context_len > 0)
+    return too_large("--context {} needs {:.1f} GB of cache, {:.1f} GB are free: use at most {}",
+                     options.context_len, options.context_len * bytes_per_token / 1e9,
+                     static_cast<double>(cache_bytes_max) / 1e9, static_cast<int>(fits));
+  card.context_len = static_cast<int>(fits);
+  log_warn("context cut to {} tokens: that is what memory holds", card.context_len);
+  if (card.context_len < 1) return too_large("no memory is left for a cache of one token");
+  return {};
+}
+
+void report(const EngineOptions& options, const char* stage, double fraction) {
+  if (options.on_progress) options.on_progress(stage, fraction);
+}
+
+}  // namespace
+
+Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint& checkpoint,
+                      const checkpoint::Weights& weights) {
+  Choice choice;
+  TENON_TRY(choice.resolved, profile::resolve(checkpoint.manifest()));
+  TENON_OK(choose_device(options.device, choice));
+  TENON_TRY(choice.kernels, ops::make_kernels(options.kernels, choice.device));
+  if (options.dtype == "auto") {
+    // Low-precision arithmetic is emulated on the CPU: slower and less exact than float32.
+    const bool cpu = choice.device_name == "cpu";
+    TENON_TRY(choice.dtype, cpu ? Result<mx::Dtype>(mx::float32) : graph::stored_dtype(weights));
+  } else {
+    TENON_TRY(choice.dtype, ops::parse_dtype(options.dtype));
+  }
+  choice.kv_dtype = choice.dtype;
+  if (options.kv != "auto") {
+    TENON_TRY(choice.kv_dtype, ops::parse_dtype(options.kv));
+  }
+  return choice;
+}
+
+Result<LoadedModel> load_model(const EngineOptions& options) try {
+  report(options, "reading headers", 0);
+  TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(options.model_path));
+  checkpoint::Weights& weights = checkpoint->weights();
+  TENON_TRY(const Choice choice, choose(options, *checkpoint, weights));
+  mx::set_default_device(choice.device);
+  report(options, "tokenizer", 0.05);
+  TENON_TRY(auto card, make_card(options, *checkpoint));
+  report(options, "weights", 0.2);
+  TENON_TRY(auto model, graph::build(choice.resolved, checkpoint->manifest(), weights,
+                                     {choice.kernels, choice.dtype, choice.kv_dtype}));
+  TENON_OK(weights.finish());
+  LoadedModel loaded;
+  TENON_OK(account(options, *model, model->caches().bytes_per_token(), *card, loaded.cache_bytes_max));
+  card->vocab_size = model->shape().vocab_size;
+  card->profile_id = choice.resolved.profile->id;
+  card->kernels = choice.kernels->name();
+  card->dtype = ops::dtype_name(choice.dtype);
+  card->device = choice.device_name;
+  loaded.card = std::move(card);
+  loaded.graph = std::move(model);
+  report(options, "ready", 1);
+  return loaded;
+} catch (const std::exception& e) {
+  return internal("{}: {}", options.model_path, e.what());
+}
+
+}  // namespace tenon::engine

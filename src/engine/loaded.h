@@ -1,0 +1,37 @@
+// A model on the engine thread: graph and weights with what describes them.
+#pragma once
+#include <memory>
+
+#include "engine/engine.h"
+#include "graph/graph.h"
+
+namespace tenon::engine {
+
+struct LoadedModel {
+  std::shared_ptr<const Model> card;
+  std::unique_ptr<graph::Model> graph;  // arrays inside: freed on the engine thread
+  uint64_t cache_bytes_max = 0;         // what the ledger may hand out
+};
+
+// Everything that must be chosen before weights are read; `inspect` prints it.
+struct Choice {
+  profile::Resolved resolved;
+  mlx::core::Device device = mlx::core::Device::cpu;
+  std::string device_name;
+  std::shared_ptr<const ops::Kernels> kernels;
+  mlx::core::Dtype dtype = mlx::core::float32;
+  mlx::core::Dtype kv_dtype = mlx::core::float32;
+};
+Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint& checkpoint,
+                      const checkpoint::Weights& weights);
+
+// Call on the thread that will use the model.
+Result<LoadedModel> load_model(const EngineOptions& options);
+
+// card.cpp: names, words, ends and sampling defaults of a checkpoint.
+Result<std::shared_ptr<Model>> make_card(const EngineOptions& options,
+                                         const checkpoint::Checkpoint& checkpoint);
+// Lays JSON fields in OpenAI's and transformers' spelling over sampling settings. Errors: invalid.
+Status apply_sampling(const Json& fields, std::string_view where, SamplingParams& params);
+
+}  // namespace tenon::engine

@@ -1,0 +1,52 @@
+// The door of graph: a loaded model as a function from ids to hidden states to logits.
+// Families live in families/<family>.cpp, one file each, read top to bottom like a paper.
+// Thread: the engine's. Shapes: ids int32 [N]; hidden [N, E] after the final norm; logits [M, V].
+// Errors while building: Result, naming file, tensor or config field; while running: exceptions whose text
+// begins "[op_name]".
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/cache.h"
+#include "checkpoint/checkpoint.h"
+#include "ops/ops.h"
+#include "profile/profile.h"
+
+namespace tenon::graph {
+
+namespace mx = mlx::core;
+
+struct ModelShape {
+  int num_layers = 0;
+  int hidden_size = 0;
+  int vocab_size = 0;     // width of the logits
+  int context_len = 0;    // max_position_embeddings; 0: not stated
+  uint64_t weight_bytes = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelShape& shape() const = 0;
+  virtual cache::CacheSet& caches() = 0;
+  // Appends each row's tokens to its caches. Rows are disjoint, in flat order, and cover ids.
+  virtual mx::array hidden(const mx::array& ids, ops::Rows rows) = 0;
+  virtual mx::array logits(const mx::array& hidden) = 0;
+};
+
+struct BuildOptions {
+  std::shared_ptr<const ops::Kernels> kernels;
+  mx::Dtype dtype = mx::float32;     // of activations; floating weights are cast to it
+  mx::Dtype kv_dtype = mx::float32;  // of stored keys and values
+};
+
+// Takes every tensor it needs from `weights`; what is left over is the caller's to report (finish()).
+Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
+                                     const profile::Manifest& manifest, checkpoint::Weights& weights,
+                                     const BuildOptions& options);
+
+// The dtype the checkpoint's floating weights are stored in.
+Result<mx::Dtype> stored_dtype(const checkpoint::Weights& weights);
+
+}  // namespace tenon::graph

@@ -5,8 +5,8 @@
 namespace tenon::api {
 namespace {
 
-// Objects keep their order, so looking a key up walks the object and building one takes time in the square
-// of its keys. This bounds them before parsing: colons outside strings, per open bracket.
+// Objects keep their order, so looking a key up walks the object and building one takes time in the
+// square of its keys. This bounds them before parsing: colons outside strings, per open bracket.
 bool too_many_keys(std::string_view text, int keys_max, int depth_max) {
   std::vector<int> keys{0};
   bool in_string = false;
@@ -61,8 +61,10 @@ Result<std::string> as_string(const Json& value, std::string_view name) {
   return value.get<std::string>();
 }
 
-Result<int64_t> as_int(const Json& value, std::string_view name, int64_t min, int64_t max, bool clip) {
-  const bool over = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
+Result<int64_t> as_int(const Json& value, std::string_view name, int64_t min, int64_t max,
+                       bool clip) {
+  const bool over =
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
   if (over && clip) return max;
   if (!value.is_number_integer() || over || value.get<int64_t>() < min) {
     if (clip) return invalid("{} must be an integer of at least {}", name, min).at(name);
@@ -75,7 +77,8 @@ Result<double> as_number(const Json& value, std::string_view name, double min, d
                          bool above_min) {
   const double x = value.is_number() ? value.get<double>() : std::nan("");
   if (!(above_min ? x > min : x >= min) || !(x <= max)) {
-    if (above_min) return invalid("{} must be a number above {} and at most {}", name, min, max).at(name);
+    if (above_min)
+      return invalid("{} must be a number above {} and at most {}", name, min, max).at(name);
     return invalid("{} must be a number between {} and {}", name, min, max).at(name);
   }
   return x;
@@ -92,9 +95,11 @@ Result<std::vector<int32_t>> as_ids(const Json& value, std::string_view name, in
   std::vector<int32_t> ids;
   ids.reserve(value.size());
   for (const Json& item : value) {
-    const bool good = item.is_number_unsigned() && item.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
+    const bool good =
+        item.is_number_unsigned() && item.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
     if (!good)
-      return invalid("{}[{}] is not a token id: an integer from 0 to {}", name, ids.size(), vocab_size - 1)
+      return invalid("{}[{}] is not a token id: an integer from 0 to {}", name, ids.size(),
+                     vocab_size - 1)
           .at(name);
     ids.push_back(static_cast<int32_t>(item.get<uint64_t>()));
   }
@@ -123,13 +128,15 @@ Result<std::shared_ptr<const engine::Model>> read_model(const Context& context, 
   const Json* value = field(body, "model");
   if (!value) return context.engine->model("");
   TENON_TRY(const std::string name, as_string(*value, "model"));
-  if (context.single_model_alias && context.engine->models().size() == 1) return context.engine->model("");
+  if (context.single_model_alias && context.engine->models().size() == 1)
+    return context.engine->model("");
   // The engine takes "" for its default, which a client that sent "" did not ask for.
   if (!name.empty() && name.size() <= 256) {
     auto model = context.engine->model(name);
     if (model.ok() || model.error().code != Code::not_found) return model;
   }
-  return not_found("The model '{}' does not exist; GET /v1/models lists those there are.", excerpt(name))
+  return not_found("The model '{}' does not exist; GET /v1/models lists those there are.",
+                   excerpt(name))
       .at("model")
       .because("model_not_found");
 }

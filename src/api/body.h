@@ -8,7 +8,8 @@
 
 namespace tenon::api {
 
-// The body as a JSON object. Errors: invalid (not JSON, too deep, too many keys in one object), too_large.
+// The body as a JSON object. Errors: invalid (not JSON, too deep, too many keys in one object),
+// too_large.
 Result<Json> read_body(const HttpRequest& request, const Limits& limits);
 
 // One value; `name` is what the error calls it: "temperature", "messages[2].role".
@@ -24,7 +25,8 @@ Result<uint64_t> as_bits64(const Json& value, std::string_view name);
 // A list of token ids, each in [0, vocab_size).
 Result<std::vector<int32_t>> as_ids(const Json& value, std::string_view name, int32_t vocab_size);
 
-// A 400 for the first key of `object` that is not in `known`. `where` prefixes the key: "messages[2]".
+// A 400 for the first key of `object` that is not in `known`. `where` prefixes the key:
+// "messages[2]".
 Status only_keys(const Json& object, std::initializer_list<std::string_view> known,
                  std::string_view where);
 

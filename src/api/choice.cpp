@@ -17,8 +17,8 @@ Piece Choice::push(const engine::Token& token) {
   if (token.end) return {};
   if (want_logprobs_) {
     // Special tokens have bytes but no text.
-    const std::string_view bytes = tokenizer_->is_special(token.id) ? std::string_view()
-                                                                    : tokenizer_->token_bytes(token.id);
+    const std::string_view bytes =
+        tokenizer_->is_special(token.id) ? std::string_view() : tokenizer_->token_bytes(token.id);
     waiting_.push_back({token.id, token.logprob, token.top, bytes_, bytes.size(), chars_});
     bytes_ += bytes.size();
     for (const char c : bytes) chars_ += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

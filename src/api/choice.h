@@ -1,11 +1,11 @@
-// One choice of a reply: the engine's tokens become text with stops applied, logprob entries that go with
-// released text, a count and a reason. Streamed and whole replies both read from here, so they agree.
-// Thread: one user at a time. No JSON, no sockets.
+// One choice of a reply: the engine's tokens become text with stops applied, logprob entries that
+// go with released text, a count and a reason. Streamed and whole replies both read from here, so
+// they agree. Thread: one user at a time. No JSON, no sockets.
 //
-// completion_tokens counts tokens up to and including the one that completed a stop string or was an end;
-// what the engine drew beyond is not counted.
-// A logprob entry waits until text of its token is released. Tokens of a matched stop string have none, and
-// neither have end tokens, so entries never show text that was held back.
+// completion_tokens counts tokens up to and including the one that completed a stop string or was
+// an end; what the engine drew beyond is not counted. A logprob entry waits until text of its token
+// is released. Tokens of a matched stop string have none, and neither have end tokens, so entries
+// never show text that was held back.
 #pragma once
 #include <deque>
 #include <memory>
@@ -34,8 +34,8 @@ struct Piece {
 
 class Choice {
  public:
-  Choice(int index, std::shared_ptr<const text::Tokenizer> tokenizer, std::vector<std::string> stops,
-         bool want_logprobs);
+  Choice(int index, std::shared_ptr<const text::Tokenizer> tokenizer,
+         std::vector<std::string> stops, bool want_logprobs);
 
   Piece push(const engine::Token& token);      // not after over()
   Piece finish(FinishReason reason);           // the engine ended it: stop or length

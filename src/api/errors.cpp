@@ -63,13 +63,14 @@ void send_error(Response& response, const Error& error) {
 }
 
 std::string http_error_body(int status, std::string_view message, std::string_view code) {
-  const char* type = status >= 500 ? "server_error" : status == 408 ? "timeout_error"
-                                                                    : "invalid_request_error";
+  const char* type = status >= 500   ? "server_error"
+                     : status == 408 ? "timeout_error"
+                                     : "invalid_request_error";
   return error_object(message, type, {}, code);
 }
 
-void send_http_error(Response& response, int status, std::string_view message, std::string_view code,
-                     Response::Headers headers) {
+void send_http_error(Response& response, int status, std::string_view message,
+                     std::string_view code, Response::Headers headers) {
   headers.emplace_back("content-type", "application/json");
   response.send(status, std::move(headers), http_error_body(status, message, code));
 }

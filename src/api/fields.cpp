@@ -26,7 +26,7 @@ struct Reader {
 
 struct NumberField {
   const char* name;
-  double SamplingParams::*slot;
+  double SamplingParams::* slot;
   double min, max;
   bool above_min = false;
 };
@@ -43,7 +43,7 @@ constexpr NumberField kNumbers[] = {
 
 struct IntField {
   const char* name;
-  int SamplingParams::*slot;
+  int SamplingParams::* slot;
   int64_t min, max;
 };
 constexpr IntField kInts[] = {
@@ -60,12 +60,14 @@ Status read_logit_bias(const Json& value, Reader& r) {
   for (const auto& [key, bias] : value.items()) {
     int32_t id = -1;
     const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (failed != std::errc() || end != key.data() + key.size() || id < 0 || id >= r.model.vocab_size)
+    if (failed != std::errc() || end != key.data() + key.size() || id < 0 ||
+        id >= r.model.vocab_size)
       return invalid("logit_bias names '{}', which is not a token id from 0 to {}", excerpt(key),
                      r.model.vocab_size - 1)
           .at("logit_bias");
     auto number = as_number(bias, "logit_bias", -100, 100);
-    if (!number.ok()) return invalid("logit_bias['{}'] must be between -100 and 100", key).at("logit_bias");
+    if (!number.ok())
+      return invalid("logit_bias['{}'] must be between -100 and 100", key).at("logit_bias");
     r.out.sampling.logit_bias.emplace_back(id, static_cast<float>(*number));
   }
   return {};
@@ -79,7 +81,8 @@ Status read_seed(const Json& value, Reader& r) {
 Status read_stop(const Json& value, Reader& r) {
   const Json list = value.is_array() ? value : Json::array({value});
   if (list.size() > static_cast<size_t>(r.limits.stops_max))
-    return invalid("stop lists {} strings, at most {} are taken", list.size(), r.limits.stops_max).at("stop");
+    return invalid("stop lists {} strings, at most {} are taken", list.size(), r.limits.stops_max)
+        .at("stop");
   for (const Json& stop : list) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().empty())
       return invalid("stop must be a string or a list of strings, none of them empty").at("stop");
@@ -126,7 +129,8 @@ Status read_stream(const Json& value, Reader& r) {
 }
 Status read_stream_options(const Json& value, Reader& r) {
   if (!value.is_object()) return invalid("stream_options must be an object").at("stream_options");
-  TENON_OK(only_keys(value, {"include_usage", "include_progress", "include_obfuscation"}, "stream_options"));
+  TENON_OK(only_keys(value, {"include_usage", "include_progress", "include_obfuscation"},
+                     "stream_options"));
   r.stream_options = true;
   if (const Json* v = field(value, "include_usage")) {
     TENON_TRY(r.out.include_usage, as_bool(*v, "stream_options.include_usage"));
@@ -134,7 +138,8 @@ Status read_stream_options(const Json& value, Reader& r) {
   if (const Json* v = field(value, "include_progress")) {
     TENON_TRY(r.out.include_progress, as_bool(*v, "stream_options.include_progress"));
   }
-  if (field(value, "include_obfuscation")) r.out.ignored.push_back("stream_options.include_obfuscation");
+  if (field(value, "include_obfuscation"))
+    r.out.ignored.push_back("stream_options.include_obfuscation");
   return {};
 }
 
@@ -157,7 +162,8 @@ Status read_template_kwargs(const Json& value, Reader& r) {
   for (const char* taken : {"messages", "tools", "add_generation_prompt", "continue_final_message",
                             "bos_token", "eos_token"})
     if (value.contains(taken))
-      return invalid("chat_template_kwargs.{} is set by the server; use the request's own field", taken)
+      return invalid("chat_template_kwargs.{} is set by the server; use the request's own field",
+                     taken)
           .at(std::string("chat_template_kwargs.") + taken);
   r.out.template_kwargs = value;
   return {};
@@ -209,10 +215,14 @@ struct IgnoredField {
   Kind kind;
 };
 constexpr IgnoredField kIgnored[] = {
-    {"user", Kind::string},           {"metadata", Kind::object},
-    {"store", Kind::boolean},         {"service_tier", Kind::string},
-    {"safety_identifier", Kind::string}, {"prompt_cache_key", Kind::string},
-    {"prompt_cache_retention", Kind::string}, {"parallel_tool_calls", Kind::boolean},
+    {"user", Kind::string},
+    {"metadata", Kind::object},
+    {"store", Kind::boolean},
+    {"service_tier", Kind::string},
+    {"safety_identifier", Kind::string},
+    {"prompt_cache_key", Kind::string},
+    {"prompt_cache_retention", Kind::string},
+    {"parallel_tool_calls", Kind::boolean},
 };
 
 // Known from OpenAI, mlx-lm, llama.cpp or vLLM, but not built: the values that mean "off" pass.
@@ -281,7 +291,9 @@ Status read_field(const std::string& name, const Json& value, Reader& r) {
   for (const UnsupportedField& f : kUnsupported)
     if (name == f.name) {
       if (*f.off && value == Json::parse(f.off)) return {};
-      return unsupported("{} is not supported by this server", name).at(name).because("unsupported_field");
+      return unsupported("{} is not supported by this server", name)
+          .at(name)
+          .because("unsupported_field");
     }
   const std::string shown = excerpt(name);
   return invalid("{} is not a field this route knows", shown).at(shown).because("unknown_field");
@@ -290,8 +302,8 @@ Status read_field(const std::string& name, const Json& value, Reader& r) {
 // Fields that depend on one another.
 Status settle(Reader& r) {
   if (r.max_tokens && r.max_completion_tokens && *r.max_tokens != *r.max_completion_tokens)
-    return invalid("max_tokens is {} and max_completion_tokens is {}: send one of them", *r.max_tokens,
-                   *r.max_completion_tokens)
+    return invalid("max_tokens is {} and max_completion_tokens is {}: send one of them",
+                   *r.max_tokens, *r.max_completion_tokens)
         .at("max_completion_tokens");
   r.out.max_tokens = r.max_completion_tokens ? r.max_completion_tokens : r.max_tokens;
   if (r.chat_top && !r.chat_logprobs)

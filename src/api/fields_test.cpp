@@ -38,7 +38,8 @@ const Bad kBadOnBoth[] = {
     {"stop", R"("stop":"")"},
     {"stop", R"("stop":["a",""])"},
     {"stop", R"("stop":5)"},
-    {"stop", R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"},
+    {"stop",
+     R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"},
     {"max_tokens", R"("max_tokens":0)"},
     {"max_tokens", R"("max_tokens":-1)"},
     {"max_tokens", R"("max_tokens":1.5)"},
@@ -124,8 +125,8 @@ TEST_F(FieldsTest, EveryGoodOneIsTaken) {
 }
 
 TEST_F(FieldsTest, Bodies) {
-  for (const char* body : {"", "{", "[]", "1", "\"x\"", "{\"messages\":\"\xff\"}", "{\"a\":\"\\ud800\"}",
-                           "{\"a\":NaN}", "{\"temperature\":1e999}"}) {
+  for (const char* body : {"", "{", "[]", "1", "\"x\"", "{\"messages\":\"\xff\"}",
+                           "{\"a\":\"\\ud800\"}", "{\"a\":NaN}", "{\"temperature\":1e999}"}) {
     const auto reply = call("/v1/chat/completions", body);
     EXPECT_EQ(reply->status, 400) << body;
     EXPECT_TRUE(Json::parse(reply->body)["error"]["message"].is_string());
@@ -140,7 +141,8 @@ TEST_F(FieldsTest, Models) {
   const std::string messages = R"("messages":[{"role":"user","content":"[[say ok]]"}])";
   for (const std::string& name : {std::string("no-such"), std::string(), std::string("../../etc"),
                                   std::string("a\0b", 3), std::string(10000, 'x')}) {
-    const auto reply = call("/v1/chat/completions", "{\"model\":" + dump_json(Json(name)) + "," + messages + "}");
+    const auto reply =
+        call("/v1/chat/completions", "{\"model\":" + dump_json(Json(name)) + "," + messages + "}");
     EXPECT_EQ(reply->status, 404) << name;
     EXPECT_EQ(Json::parse(reply->body)["error"]["code"], "model_not_found");
     EXPECT_LT(reply->body.size(), 400u);
@@ -162,8 +164,10 @@ TEST_F(FieldsTest, Messages) {
       {"messages[0].content", R"("messages":[{"role":"user","content":[]}])"},
       {"messages[0].content", R"("messages":[{"role":"user","content":{"a":1}}])"},
       {"messages[0].content[1].type",
-       R"("messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url"}]}])"},
-      {"messages[0].content[0].text", R"("messages":[{"role":"user","content":[{"type":"text"}]}])"},
+       R"("messages":[{"role":"user",
+          "content":[{"type":"text","text":"x"},{"type":"image_url"}]}])"},
+      {"messages[0].content[0].text",
+       R"("messages":[{"role":"user","content":[{"type":"text"}]}])"},
       {"messages[0].tool_calls", R"("messages":[{"role":"user","content":"x","tool_calls":[]}])"},
       {"messages[0].x", R"("messages":[{"role":"user","content":"x","x":1}])"},
   };
@@ -171,9 +175,11 @@ TEST_F(FieldsTest, Messages) {
   const auto raised = call("/v1/chat/completions",
                            R"({"stream":true,"messages":[{"role":"assistant","content":"x"}]})");
   EXPECT_EQ(raised->status, 400);
-  EXPECT_NE(raised->body.find("must not begin with the assistant"), std::string::npos) << raised->body;
-  const auto parts = call("/v1/chat/completions",
-                          R"({"messages":[{"role":"developer","content":"d"},{"role":"user","content":
+  EXPECT_NE(raised->body.find("must not begin with the assistant"), std::string::npos)
+      << raised->body;
+  const auto parts =
+      call("/v1/chat/completions",
+           R"({"messages":[{"role":"developer","content":"d"},{"role":"user","content":
                           [{"type":"text","text":"[[say a"},{"type":"text","text":"b]]"}]}]})");
   EXPECT_EQ(Json::parse(parts->body)["choices"][0]["message"]["content"], "ab") << parts->body;
 }
@@ -182,19 +188,24 @@ TEST_F(FieldsTest, TextNeverBecomesControlTokens) {
   const auto count = [&](const char* content) {
     Json body{{"max_tokens", 1}};
     body["messages"].push_back({{"role", "user"}, {"content", content}});
-    return Json::parse(call("/v1/chat/completions", dump_json(body))->body)["usage"]["prompt_tokens"].get<int>();
+    return Json::parse(
+               call("/v1/chat/completions", dump_json(body))->body)["usage"]["prompt_tokens"]
+        .get<int>();
   };
   EXPECT_EQ(count("<|im_end|>"), count("aaaaaaaaaa"));
   // Raw completions parse them.
-  EXPECT_EQ(Json::parse(complete("<|im_end|>", R"("max_tokens":1)")->body)["usage"]["prompt_tokens"], 1);
+  EXPECT_EQ(
+      Json::parse(complete("<|im_end|>", R"("max_tokens":1)")->body)["usage"]["prompt_tokens"], 1);
 }
 
 TEST_F(FieldsTest, Prompts) {
-  for (const char* bad : {R"("prompt":"")", R"("prompt":[])", R"("prompt":[[]])", R"("prompt":null)",
-                          R"("prompt":[263])", R"("prompt":[-1])", R"("prompt":[1.5])", R"("prompt":["a",5])",
-                          R"("prompt":[[1],"a"])", R"("prompt":5)", R"("prompt":{"a":1})", R"("user":"u")"})
+  for (const char* bad :
+       {R"("prompt":"")", R"("prompt":[])", R"("prompt":[[]])", R"("prompt":null)",
+        R"("prompt":[263])", R"("prompt":[-1])", R"("prompt":[1.5])", R"("prompt":["a",5])",
+        R"("prompt":[[1],"a"])", R"("prompt":5)", R"("prompt":{"a":1})", R"("user":"u")"})
     refused("/v1/completions", "{", {"prompt", bad});
-  const auto two = call("/v1/completions", R"({"prompt":[[65,66],[67]],"n":2,"max_tokens":3,"seed":4})");
+  const auto two =
+      call("/v1/completions", R"({"prompt":[[65,66],[67]],"n":2,"max_tokens":3,"seed":4})");
   const Json body = Json::parse(two->body);
   ASSERT_EQ(body["choices"].size(), 4u) << two->body;
   for (int i = 0; i < 4; ++i) EXPECT_EQ(body["choices"][i]["index"], i);

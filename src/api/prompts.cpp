@@ -14,14 +14,16 @@ Result<std::string> join_parts(const Json& parts, const std::string& where) {
     const std::string part = fmt::format("{}[{}]", where, j);
     if (!parts[j].is_object()) return invalid("{} must be an object", part).at(part);
     const Json* type = field(parts[j], "type");
-    if (!type || !type->is_string()) return invalid("{}.type must be a string", part).at(part + ".type");
+    if (!type || !type->is_string())
+      return invalid("{}.type must be a string", part).at(part + ".type");
     if (*type != "text")
       return unsupported("{}.type is '{}'; this server takes text parts only", part,
                          excerpt(type->get_ref<const std::string&>()))
           .at(part + ".type");
     TENON_OK(only_keys(parts[j], {"type", "text"}, part));
     const Json* piece = field(parts[j], "text");
-    if (!piece || !piece->is_string()) return invalid("{}.text must be a string", part).at(part + ".text");
+    if (!piece || !piece->is_string())
+      return invalid("{}.text must be a string", part).at(part + ".text");
     text += piece->get_ref<const std::string&>();
   }
   return text;
@@ -39,7 +41,8 @@ Status read_content(const Json& message, bool may_miss, const std::string& where
     (*out)["content"] = *content;
     return {};
   }
-  if (!content->is_array()) return invalid("{} must be a string or a list of text parts", name).at(name);
+  if (!content->is_array())
+    return invalid("{} must be a string or a list of text parts", name).at(name);
   TENON_TRY((*out)["content"], join_parts(*content, name));
   return {};
 }
@@ -67,18 +70,22 @@ Status read_tool_calls(const Json& calls, const std::string& where) {
 
 // Once, however many messages have it: the names travel in a header.
 void note(std::vector<std::string>* names, std::string name) {
-  if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(std::move(name));
+  if (std::find(names->begin(), names->end(), name) == names->end())
+    names->push_back(std::move(name));
 }
 
 Result<Json> read_message(const Json& message, const std::string& where,
                           std::vector<std::string>* ignored) {
   if (!message.is_object()) return invalid("{} must be an object", where).at(where);
-  TENON_OK(only_keys(message, {"role", "content", "name", "tool_calls", "tool_call_id",
-                               "reasoning_content", "refusal", "annotations"}, where));
+  TENON_OK(only_keys(message,
+                     {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content",
+                      "refusal", "annotations"},
+                     where));
   Json out;
   const std::string role = template_role(field(message, "role"));
   if (role.empty())
-    return invalid("{}.role must be system, developer, user, assistant or tool", where).at(where + ".role");
+    return invalid("{}.role must be system, developer, user, assistant or tool", where)
+        .at(where + ".role");
   out["role"] = role;
   const Json* calls = field(message, "tool_calls");
   if (calls && role != "assistant")
@@ -112,12 +119,14 @@ Result<Json> read_messages(const Json& body, std::vector<std::string>* ignored) 
 
 Result<Ids> chat_prompt(const Json& body, const engine::Model& model, GenerateOptions* options) {
   if (!model.tokenizer || !model.chat_template)
-    return unsupported("the model {} has no chat template; use /v1/completions", model.name).at("messages");
+    return unsupported("the model {} has no chat template; use /v1/completions", model.name)
+        .at("messages");
   Json context = options->template_kwargs;
   TENON_TRY(Json messages, read_messages(body, &options->ignored));
   const Json& last = messages.back();
   const bool go_on = options->continue_final_message;
-  if (go_on && (last["role"] != "assistant" || !last.contains("content") || !last["content"].is_string()))
+  if (go_on &&
+      (last["role"] != "assistant" || !last.contains("content") || !last["content"].is_string()))
     return invalid("continue_final_message needs a last message of the assistant with text")
         .at("continue_final_message");
   context["messages"] = std::move(messages);
@@ -128,7 +137,8 @@ Result<Ids> chat_prompt(const Json& body, const engine::Model& model, GenerateOp
   auto prompt = text::encode_chat(*model.tokenizer, *model.chat_template, context);
   if (!prompt.ok()) {
     Error error = std::move(prompt).error();
-    if (error.code == Code::too_large) error.code = Code::invalid;  // the template's budget, not the body's
+    if (error.code == Code::too_large)
+      error.code = Code::invalid;  // the template's budget, not the body's
     if (error.field.empty()) error.field = "messages";
     if (error.reason.empty() && error.code == Code::invalid) error.reason = "chat_template_error";
     return error;
@@ -159,10 +169,12 @@ Result<Ids> id_prompt(const Json& value, const engine::Model& model) {
 Result<std::vector<Ids>> completion_prompts(const Json& body, const engine::Model& model,
                                             const Limits& limits) {
   if (!model.tokenizer)
-    return unsupported("the model {} has no tokenizer, so it cannot answer in text", model.name).at("model");
+    return unsupported("the model {} has no tokenizer, so it cannot answer in text", model.name)
+        .at("model");
   const Json* prompt = field(body, "prompt");
   if (!prompt || !(prompt->is_string() || prompt->is_array()) || prompt->empty())
-    return invalid("prompt must be text or token ids, or a list of either, and not empty").at("prompt");
+    return invalid("prompt must be text or token ids, or a list of either, and not empty")
+        .at("prompt");
   std::vector<Ids> prompts;
   if (prompt->is_string()) {
     TENON_TRY(Ids ids, text_prompt(*prompt, model));
@@ -175,7 +187,8 @@ Result<std::vector<Ids>> completion_prompts(const Json& body, const engine::Mode
     return prompts;
   }
   if (prompt->size() > static_cast<size_t>(limits.prompts_max))
-    return invalid("prompt lists {} prompts, at most {} are taken", prompt->size(), limits.prompts_max)
+    return invalid("prompt lists {} prompts, at most {} are taken", prompt->size(),
+                   limits.prompts_max)
         .at("prompt");
   const bool texts = prompt->front().is_string();
   for (const Json& item : *prompt) {

@@ -1,13 +1,15 @@
 // What a request wants continued, as token ids. Thread: a worker; tokenizing 10 MB takes seconds.
 //
-// Chat: messages go through the checkpoint's template; text inside them never becomes a control token.
-// A message is {role, content, name, tool_calls, tool_call_id, reasoning_content}. Roles: system, developer
-// (read as system), user, assistant, tool. Content: a string; a list of {"type":"text"} parts, joined without
-// a separator; null or absent beside tool_calls, which the template sees as it was sent.
-// continue_final_message: the last message must be from the assistant and its turn stays open.
+// Chat: messages go through the checkpoint's template; text inside them never becomes a control
+// token. A message is {role, content, name, tool_calls, tool_call_id, reasoning_content}. Roles:
+// system, developer (read as system), user, assistant, tool. Content: a string; a list of
+// {"type":"text"} parts, joined without a separator; null or absent beside tool_calls, which the
+// template sees as it was sent. continue_final_message: the last message must be from the assistant
+// and its turn stays open.
 //
-// Completions: the prompt is raw. Spellings of control tokens in it are control tokens, and the tokenizer adds
-// what it would add (a beginning token), as in llama.cpp and vLLM. Lists of ids are taken as they are.
+// Completions: the prompt is raw. Spellings of control tokens in it are control tokens, and the
+// tokenizer adds what it would add (a beginning token), as in llama.cpp and vLLM. Lists of ids are
+// taken as they are.
 #pragma once
 #include <vector>
 

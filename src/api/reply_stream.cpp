@@ -50,8 +50,9 @@ Status ReplyStream::submit_row(std::vector<int32_t> ids, uint32_t choice) {
   if (gone_) return cancelled("the client left");
   const int prompt_tokens = static_cast<int>(ids.size());
   const int64_t room = std::max(model_->context_len - prompt_tokens, 1);
-  const int64_t wanted = options_.max_tokens ? *options_.max_tokens
-                         : default_max_tokens_ > 0 ? default_max_tokens_ : room;
+  const int64_t wanted = options_.max_tokens       ? *options_.max_tokens
+                         : default_max_tokens_ > 0 ? default_max_tokens_
+                                                   : room;
   engine::GenerationRequest request;
   request.model = model_->name;
   request.prompt_ids = std::move(ids);

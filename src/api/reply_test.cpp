@@ -17,7 +17,8 @@ std::string joined(const std::vector<Json>& all, int index) {
 }
 
 TEST_F(ReplyTest, StreamShape) {
-  const auto reply = chat("hello", R"("stream":true,"stream_options":{"include_usage":true},"seed":3)");
+  const auto reply =
+      chat("hello", R"("stream":true,"stream_options":{"include_usage":true},"seed":3)");
   EXPECT_EQ(reply->header("content-type"), "text/event-stream; charset=utf-8");
   const auto all = events(reply->body);
   ASSERT_GE(all.size(), 5u);
@@ -39,8 +40,9 @@ TEST_F(ReplyTest, StreamShape) {
 
 TEST_F(ReplyTest, StreamEqualsWhole) {
   const std::string say = "👩🏽‍🚀 漢 é hello ABCDEFGHIJ";
-  for (const char* rest : {R"("seed":1)", R"("stop":"DEFGHIJ")", R"("stop":["Q","DEF"])", R"("stop":"DEX")",
-                           R"("max_tokens":2)", R"("max_tokens":9,"n":2)", R"("stop":"漢","logprobs":true)"}) {
+  for (const char* rest :
+       {R"("seed":1)", R"("stop":"DEFGHIJ")", R"("stop":["Q","DEF"])", R"("stop":"DEX")",
+        R"("max_tokens":2)", R"("max_tokens":9,"n":2)", R"("stop":"漢","logprobs":true)"}) {
     const Json whole = Json::parse(chat(say, rest)->body);
     const std::string stream = R"("stream":true,"stream_options":{"include_usage":true},)";
     const auto all = events(chat(say, stream + rest)->body);
@@ -63,7 +65,8 @@ TEST_F(ReplyTest, Stops) {
 }
 
 TEST_F(ReplyTest, Logprobs) {
-  const Json body = Json::parse(chat("h漢CDEF", R"("logprobs":true,"top_logprobs":2,"stop":"DE")")->body);
+  const Json body =
+      Json::parse(chat("h漢CDEF", R"("logprobs":true,"top_logprobs":2,"stop":"DE")")->body);
   const Json& content = body["choices"][0]["logprobs"]["content"];
   ASSERT_EQ(content.size(), 5u) << content.dump();  // h, three bytes, C; nothing of the stop
   std::string bytes;
@@ -74,7 +77,8 @@ TEST_F(ReplyTest, Logprobs) {
   EXPECT_EQ(content[0]["top_logprobs"][0]["logprob"], content[0]["logprob"]);
   EXPECT_EQ(content[0]["top_logprobs"].size(), 2u);
 
-  const Json legacy = Json::parse(complete("[[say 漢ab]]", R"("logprobs":1)")->body)["choices"][0]["logprobs"];
+  const Json legacy =
+      Json::parse(complete("[[say 漢ab]]", R"("logprobs":1)")->body)["choices"][0]["logprobs"];
   EXPECT_EQ(legacy["tokens"].size(), 5u);
   EXPECT_EQ(legacy["text_offset"], Json::parse("[0,1,1,1,2]"));
   EXPECT_EQ(legacy["top_logprobs"].size(), 5u);
@@ -89,20 +93,24 @@ TEST_F(ReplyTest, Logprobs) {
 
 TEST_F(ReplyTest, SeedsAndChoices) {
   const auto ask = [&](const char* rest) { return Json::parse(complete("free", rest)->body); };
-  const Json a = ask(R"("n":3,"seed":1,"max_tokens":20)"), b = ask(R"("n":3,"seed":1,"max_tokens":20)");
+  const Json a = ask(R"("n":3,"seed":1,"max_tokens":20)"),
+             b = ask(R"("n":3,"seed":1,"max_tokens":20)");
   EXPECT_EQ(a["choices"], b["choices"]);
   EXPECT_NE(a["choices"][0]["text"], a["choices"][1]["text"]);
   EXPECT_EQ(a["usage"]["prompt_tokens"], 4);
   const Json c = ask(R"("max_tokens":20)"), d = ask(R"("max_tokens":20)");
   EXPECT_NE(c["seed"], d["seed"]);
-  const Json again = ask(fmt::format("\"max_tokens\":20,\"seed\":{}", c["seed"].get<uint64_t>()).c_str());
+  const Json again =
+      ask(fmt::format("\"max_tokens\":20,\"seed\":{}", c["seed"].get<uint64_t>()).c_str());
   EXPECT_EQ(again["choices"], c["choices"]);
 }
 
 TEST_F(ReplyTest, CachedTokens) {
   const std::string prompt(40, 'p');
-  EXPECT_EQ(Json::parse(complete(prompt)->body)["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
-  EXPECT_EQ(Json::parse(complete(prompt)->body)["usage"]["prompt_tokens_details"]["cached_tokens"], 32);
+  EXPECT_EQ(Json::parse(complete(prompt)->body)["usage"]["prompt_tokens_details"]["cached_tokens"],
+            0);
+  EXPECT_EQ(Json::parse(complete(prompt)->body)["usage"]["prompt_tokens_details"]["cached_tokens"],
+            32);
 }
 
 TEST_F(ReplyTest, TooLongComesBeforeTheStream) {
@@ -113,7 +121,8 @@ TEST_F(ReplyTest, TooLongComesBeforeTheStream) {
     EXPECT_NE(reply->body.find("257"), std::string::npos);
     EXPECT_NE(reply->body.find("256"), std::string::npos);
   }
-  const Json body = Json::parse(complete(std::string(250, 'x'), R"("max_tokens":50,"ignore_eos":true)")->body);
+  const Json body =
+      Json::parse(complete(std::string(250, 'x'), R"("max_tokens":50,"ignore_eos":true)")->body);
   EXPECT_EQ(body["usage"]["completion_tokens"], 6);
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
 }
@@ -130,12 +139,14 @@ TEST_F(ReplyTest, Failures) {
   EXPECT_EQ(refused->status, 429);
   EXPECT_EQ(refused->header("retry-after"), "1");
   // One of several refused: the others are cancelled.
-  EXPECT_EQ(call("/v1/completions", R"({"prompt":["a","[[refuse]]"],"ignore_eos":true})")->status, 429);
+  EXPECT_EQ(call("/v1/completions", R"({"prompt":["a","[[refuse]]"],"ignore_eos":true})")->status,
+            429);
 }
 
 TEST_F(ReplyTest, Progress) {
   const auto all = events(complete(std::string(70, 'q'), R"("stream":true,"max_tokens":1,
-    "stream_options":{"include_progress":true})")->body);
+    "stream_options":{"include_progress":true})")
+                              ->body);
   EXPECT_EQ(all[0]["prompt_progress"], Json::parse(R"({"index":0,"processed":32,"total":70})"));
   EXPECT_EQ(all[0]["choices"], Json::array());
   EXPECT_EQ(all[2]["prompt_progress"]["processed"], 70);
@@ -146,8 +157,9 @@ TEST_F(ReplyTest, LeavingFreesTheRows) {
   slow.token_ms = 5;
   restart(slow);
   for (const char* stream : {"true", "false"}) {
-    const auto reply = begin("/v1/completions", std::string(R"({"prompt":"x","n":2,"ignore_eos":true,"stream":)") +
-                                                    stream + "}");
+    const auto reply =
+        begin("/v1/completions",
+              std::string(R"({"prompt":"x","n":2,"ignore_eos":true,"stream":)") + stream + "}");
     while (engine->stats().running < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     reply->leave();
     const auto start = std::chrono::steady_clock::now();
@@ -160,7 +172,8 @@ TEST_F(ReplyTest, LeavingFreesTheRows) {
 TEST_F(ReplyTest, ManyAtOnce) {
   std::vector<std::shared_ptr<TestResponse>> replies;
   for (int i = 0; i < 40; ++i)
-    replies.push_back(begin("/v1/completions", fmt::format(R"({{"prompt":"[[say word{}]]","stream":true}})", i)));
+    replies.push_back(
+        begin("/v1/completions", fmt::format(R"({{"prompt":"[[say word{}]]","stream":true}})", i)));
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(replies[i]->wait());
     std::string text;

@@ -61,13 +61,16 @@ void dispatch(const Context& context, HttpRequest request, std::shared_ptr<Respo
   try {
     const Route route = find_route(request.method, request.path);
     if (!route.endpoint && route.allow.empty())
-      return send_http_error(*response, 404, "There is no route " + request.path.substr(0, 200) +
-                             "; see the README for those there are.", "route_not_found");
+      return send_http_error(*response, 404,
+                             "There is no route " + request.path.substr(0, 200) +
+                                 "; see the README for those there are.",
+                             "route_not_found");
     if (!route.endpoint)
       return send_http_error(*response, 405, request.path + " answers " + route.allow + " only.",
                              "method_not_allowed", {{"allow", route.allow}});
     if (request.method == "POST" && !json_body(request))
-      return send_http_error(*response, 415, "The body must be sent as content-type: application/json.",
+      return send_http_error(*response, 415,
+                             "The body must be sent as content-type: application/json.",
                              "unsupported_media_type");
     route.endpoint->handle(context, std::move(request), response);
   } catch (const std::exception& e) {

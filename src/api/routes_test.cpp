@@ -19,7 +19,9 @@ TEST_F(RoutesTest, UnknownAndWrongMethod) {
 TEST_F(RoutesTest, ContentType) {
   const auto status = [&](std::map<std::string, std::string> headers) {
     auto response = std::make_shared<TestResponse>();
-    dispatch(context, {"POST", "/v1/completions", "", std::move(headers), R"({"prompt":"[[say a]]"})"}, response);
+    dispatch(context,
+             {"POST", "/v1/completions", "", std::move(headers), R"({"prompt":"[[say a]]"})"},
+             response);
     EXPECT_TRUE(response->wait());
     return response->status;
   };
@@ -46,7 +48,9 @@ TEST_F(RoutesTest, Small) {
 TEST_F(RoutesTest, TokenizeAndBack) {
   const Json tokens = Json::parse(call("/tokenize", R"({"content":"hé<|im_end|>"})")->body);
   EXPECT_EQ(tokens["tokens"], Json::parse("[104,195,169,261]"));
-  EXPECT_EQ(Json::parse(call("/tokenize", R"({"content":"<s>","parse_special":false})")->body)["count"], 3);
+  EXPECT_EQ(
+      Json::parse(call("/tokenize", R"({"content":"<s>","parse_special":false})")->body)["count"],
+      3);
   EXPECT_EQ(Json::parse(call("/detokenize", R"({"tokens":[104,195,169]})")->body)["content"], "hé");
   EXPECT_EQ(call("/detokenize", R"({"tokens":[999]})")->status, 400);
   EXPECT_EQ(call("/tokenize", R"({"x":1})")->status, 400);
@@ -64,7 +68,11 @@ TEST(Errors, Table) {
   EXPECT_EQ(wire_error(Code::unavailable).status, 503);
   EXPECT_EQ(wire_error(Code::internal).status, 500);
   const Json error = Json::parse(error_body(invalid("bad {}", 1).at("n").because("why")));
-  EXPECT_EQ(error, Json::parse(R"({"error":{"message":"bad 1","type":"invalid_request_error","param":"n","code":"why"}})"));
+  EXPECT_EQ(
+      error,
+      Json::parse(
+          R"({"error":{"message":"bad 1","type":"invalid_request_error",
+          "param":"n","code":"why"}})"));
   EXPECT_EQ(error_body(internal("/a/path")).find("/a/path"), std::string::npos);
 }
 

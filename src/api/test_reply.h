@@ -103,8 +103,8 @@ class ApiTest : public testing::Test {
   }
   std::shared_ptr<TestResponse> chat(const std::string& say, const std::string& rest = "") {
     Json message{{"role", "user"}, {"content", "[[say " + say + "]]"}};
-    return call("/v1/chat/completions",
-                "{\"messages\":[" + dump_json(message) + "]" + (rest.empty() ? "" : "," + rest) + "}");
+    return call("/v1/chat/completions", "{\"messages\":[" + dump_json(message) + "]" +
+                                            (rest.empty() ? "" : "," + rest) + "}");
   }
   std::shared_ptr<TestResponse> complete(const std::string& prompt, const std::string& rest = "") {
     return call("/v1/completions",

@@ -26,11 +26,12 @@ Json none() { return Json(nullptr); }
 
 }  // namespace
 
-Wire::Wire(Surface surface, std::shared_ptr<const engine::Model> model, const GenerateOptions& options)
+Wire::Wire(Surface surface, std::shared_ptr<const engine::Model> model,
+           const GenerateOptions& options)
     : surface_(surface),
       model_(std::move(model)),
-      id_(fmt::format("{}-{:016x}{:016x}", surface == Surface::chat ? "chatcmpl" : "cmpl", random_bits(),
-                      random_bits())),
+      id_(fmt::format("{}-{:016x}{:016x}", surface == Surface::chat ? "chatcmpl" : "cmpl",
+                      random_bits(), random_bits())),
       created_(std::time(nullptr)),
       // Replies with a seed repeat as long as this stays the same.
       fingerprint_(fmt::format("{}-{}-{}", model_->kernels, model_->device, model_->dtype)),
@@ -151,7 +152,8 @@ std::string Wire::token_text(int32_t id) const {
 Json Wire::chat_logprobs(const std::vector<TokenEntry>& entries) const {
   const auto show = [this](int32_t id, float logprob) {
     Json bytes = Json::array();
-    for (const char c : model_->tokenizer->token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
+    for (const char c : model_->tokenizer->token_bytes(id))
+      bytes.push_back(static_cast<unsigned char>(c));
     Json out;
     out["token"] = token_text(id);
     out["logprob"] = logprob_value(logprob);
@@ -162,7 +164,8 @@ Json Wire::chat_logprobs(const std::vector<TokenEntry>& entries) const {
   for (const TokenEntry& entry : entries) {
     Json item = show(entry.id, entry.logprob);
     item["top_logprobs"] = Json::array();
-    for (const TokenLogprob& other : entry.top) item["top_logprobs"].push_back(show(other.id, other.logprob));
+    for (const TokenLogprob& other : entry.top)
+      item["top_logprobs"].push_back(show(other.id, other.logprob));
     content.push_back(std::move(item));
   }
   Json out;
@@ -172,13 +175,15 @@ Json Wire::chat_logprobs(const std::vector<TokenEntry>& entries) const {
 }
 
 Json Wire::legacy_logprobs(const std::vector<TokenEntry>& entries) const {
-  Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
+  Json tokens = Json::array(), values = Json::array(), tops = Json::array(),
+       offsets = Json::array();
   for (const TokenEntry& entry : entries) {
     tokens.push_back(token_text(entry.id));
     values.push_back(logprob_value(entry.logprob));
     offsets.push_back(entry.char_start);
     Json top = Json::object();
-    // Best first, so of two tokens that print alike the likelier one is kept; the one drawn is always there.
+    // Best first, so of two tokens that print alike the likelier one is kept; the one drawn is
+    // always there.
     top[token_text(entry.id)] = logprob_value(entry.logprob);
     for (const TokenLogprob& other : entry.top) {
       const std::string text = token_text(other.id);

@@ -1,9 +1,10 @@
-// The JSON of OpenAI's two completions routes: chunks of a stream and whole bodies. Pure: no threads, no I/O.
+// The JSON of OpenAI's two completions routes: chunks of a stream and whole bodies. Pure: no
+// threads, no I/O.
 //
-// Logprobs are of the distribution after logit_bias and penalties, before temperature and filters; a token
-// that was masked out prints as -9999.0. text_offset of /v1/completions counts code points from the start of
-// the completion. Progress chunks (stream_options.include_progress) have empty choices and a field
-// "prompt_progress": {index, processed, total} in tokens.
+// Logprobs are of the distribution after logit_bias and penalties, before temperature and filters;
+// a token that was masked out prints as -9999.0. text_offset of /v1/completions counts code points
+// from the start of the completion. Progress chunks (stream_options.include_progress) have empty
+// choices and a field "prompt_progress": {index, processed, total} in tokens.
 #pragma once
 #include <memory>
 #include <string>

@@ -54,8 +54,8 @@ class Pool : public Workers {
   }
 
  private:
-  // Steps of running replies go first, since each is short and somebody is reading; every fourth pick
-  // takes a new request so that many streams cannot keep one out.
+  // Steps of running replies go first, since each is short and somebody is reading; every fourth
+  // pick takes a new request so that many streams cannot keep one out.
   bool take(std::function<void()>* task, bool* is_fresh) {
     *is_fresh = !fresh_.empty() && (more_.empty() || ++picks_ % 4 == 0);
     auto& queue = *is_fresh ? fresh_ : more_;

@@ -14,15 +14,24 @@ class BoundedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
  public:
   BoundedSax(Json& value, const JsonLimits& limits) : Base(value, false), limits_(limits) {}
 
-  bool start_object(std::size_t n) { return deeper() && Base::start_object(n); }
+  bool start_object(std::size_t n) {
+    num_keys_.push_back(0);
+    return deeper() && Base::start_object(n);
+  }
   bool start_array(std::size_t n) { return deeper() && Base::start_array(n); }
   bool end_object() {
+    num_keys_.pop_back();
     --depth_;
     return Base::end_object();
   }
   bool end_array() {
     --depth_;
     return Base::end_array();
+  }
+  bool key(std::string& name) {
+    if (++num_keys_.back() <= limits_.object_keys_max) return Base::key(name);
+    error = too_large("a JSON object has more than {} keys", limits_.object_keys_max);
+    return false;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) {
     std::string what = e.what();
@@ -42,6 +51,7 @@ class BoundedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
   }
   const JsonLimits& limits_;
   int depth_ = 0;
+  std::vector<int> num_keys_;  // of the objects that are open
 };
 
 Error wrong_type(std::string_view key, std::string_view where, std::string_view want) {

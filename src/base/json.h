@@ -17,11 +17,12 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   size_t bytes_max = 64 << 20;
   int depth_max = 128;
-  bool allow_duplicate_keys = true;  // the last one wins, as in most parsers
+  // Keys keep their order, and finding one is linear: without a bound a hostile object is quadratic.
+  int object_keys_max = 16384;
 };
 
 // RFC 8259 text to a value. Code::invalid with the byte offset, Code::too_large past a limit.
-// NaN, Infinity, comments, invalid UTF-8 and lone surrogates are errors.
+// NaN, Infinity, comments, invalid UTF-8 and lone surrogates are errors; of equal keys the last one wins.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // Compact text; invalid UTF-8 inside strings becomes U+FFFD, so this cannot fail.

@@ -137,6 +137,10 @@ Status apply_sampling(const Json& fields, std::string_view where, SamplingParams
   TENON_TRY(p.presence_penalty, json_number_or(fields, "presence_penalty", where, p.presence_penalty));
   TENON_TRY(p.frequency_penalty,
             json_number_or(fields, "frequency_penalty", where, p.frequency_penalty));
+  const auto context = [&](const char* key, int now) { return json_int_or(fields, key, where, now, 0, INT32_MAX); };
+  TENON_TRY(p.repetition_context, context("repetition_context_size", p.repetition_context));
+  TENON_TRY(p.presence_context, context("presence_context_size", p.presence_context));
+  TENON_TRY(p.frequency_context, context("frequency_context_size", p.frequency_context));
   const auto inside = [](double v, double low, double high) { return v >= low && v <= high; };
   if (!inside(p.temperature, 0, 5)) return invalid("{}.temperature must be in [0, 5]", where);
   if (!(p.top_p > 0 && p.top_p <= 1)) return invalid("{}.top_p must be in (0, 1]", where);

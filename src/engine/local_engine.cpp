@@ -11,7 +11,7 @@ namespace tenon::engine {
 
 namespace {
 
-enum class Control { resume, stop };
+enum class Control { resume, cut, stop };
 using Command = std::variant<Submission, Control>;
 
 // Past the whole reply: the last Progress, the Finished, and some air.
@@ -77,7 +77,10 @@ class Local final : public LocalEngine {
   void drain(int64_t deadline_ms) override {
     std::unique_lock lock(flight_mutex_);
     draining_ = true;
-    landed_.wait_for(lock, std::chrono::milliseconds(deadline_ms), [&] { return in_flight_ == 0; });
+    const auto none_left = [&] { return in_flight_ == 0; };
+    if (landed_.wait_for(lock, std::chrono::milliseconds(deadline_ms), none_left)) return;
+    static_cast<void>(commands_.push(Control::cut));
+    landed_.wait(lock, none_left);
   }
 
  private:
@@ -131,6 +134,8 @@ class Local final : public LocalEngine {
           loop.admit(std::move(*submission));
         } else if (std::get<Control>(*command) == Control::stop) {
           return;
+        } else if (std::get<Control>(*command) == Control::cut) {
+          loop.end_all(unavailable("the server is stopping"));
         } else {
           paused = false;
         }

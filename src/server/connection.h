@@ -1,10 +1,10 @@
 // One client connection: reads requests one after another, hands them to api, writes the replies.
-// Thread: the I/O thread only; other threads reach it through the Outbox. Ownership: its coroutine and its
-// pending operations keep it.
-// Limits: header 16 KiB, body Options::body_bytes_max, 64 KiB of pipelined bytes while a reply is pending.
-// Errors answered here: 400 malformed, 401, 408 slow request, 413, 417, 431; the connection then closes,
-// after taking in for a moment what the client is still sending, so that it reads the answer and no reset.
-// Leaving: end of the client's stream while a reply is pending, also when it only closed its sending side.
+// Thread: the I/O thread only; other threads reach it through the Outbox. Ownership: its coroutine
+// and its pending operations keep it. Limits: header 16 KiB, body Options::body_bytes_max, 64 KiB
+// of pipelined bytes while a reply is pending. Errors answered here: 400 malformed, 401, 408 slow
+// request, 413, 417, 431; the connection then closes, after taking in for a moment what the client
+// is still sending, so that it reads the answer and no reset. Leaving: end of the client's stream
+// while a reply is pending, also when it only closed its sending side.
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>

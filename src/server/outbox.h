@@ -1,8 +1,8 @@
 // Where a reply waits between the thread that makes it and the I/O thread that writes it.
-// Threads: the producer side (Response) from any one thread at a time; the connection side on the I/O thread.
-// Ownership: shared by both; a producer that outlives its connection, or the server, holds nothing of the
-// I/O library but `notify`, which detach() drops.
-// Limit: kBytesMax waiting bytes of a stream; past it the reader counts as gone.
+// Threads: the producer side (Response) from any one thread at a time; the connection side on the
+// I/O thread. Ownership: shared by both; a producer that outlives its connection, or the server,
+// holds nothing of the I/O library but `notify`, which detach() drops. Limit: kBytesMax waiting
+// bytes of a stream; past it the reader counts as gone.
 #pragma once
 #include <functional>
 #include <memory>
@@ -56,8 +56,8 @@ class Outbox {
   bool notified_ = false;  // one look is on its way
 };
 
-// The api::Response over an outbox. Dropped without an answer, it answers 503; that is what happens to
-// requests still queued when the server stops.
+// The api::Response over an outbox. Dropped without an answer, it answers 503; that is what happens
+// to requests still queued when the server stops.
 std::shared_ptr<api::Response> make_response(std::shared_ptr<Outbox> outbox);
 
 }  // namespace tenon::server

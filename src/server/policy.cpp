@@ -16,7 +16,8 @@ KeyRing::KeyRing(const std::vector<ApiKey>& keys) {
 
 KeyRing::Digest KeyRing::digest(std::string_view secret) {
   Digest out{};
-  const int good = EVP_Digest(secret.data(), secret.size(), out.data(), nullptr, EVP_sha256(), nullptr);
+  const int good =
+      EVP_Digest(secret.data(), secret.size(), out.data(), nullptr, EVP_sha256(), nullptr);
   CHECK(good == 1, "SHA-256 is not available");
   return out;
 }
@@ -25,7 +26,8 @@ const std::string* KeyRing::find(std::string_view secret) const {
   const Digest presented = digest(secret);
   const std::string* found = nullptr;
   for (const Entry& entry : entries_)
-    if (CRYPTO_memcmp(entry.digest.data(), presented.data(), presented.size()) == 0) found = &entry.name;
+    if (CRYPTO_memcmp(entry.digest.data(), presented.data(), presented.size()) == 0)
+      found = &entry.name;
   return found;
 }
 
@@ -60,7 +62,8 @@ api::Response::Headers cors_headers(const std::string& origin) {
 api::Response::Headers preflight_headers(const std::string& origin, std::string_view requested) {
   api::Response::Headers headers = cors_headers(origin);
   if (headers.empty()) return headers;
-  // Client libraries add headers of their own (x-stainless-*), so what was asked for is granted too.
+  // Client libraries add headers of their own (x-stainless-*), so what was asked for is granted
+  // too.
   std::string allowed = "authorization, content-type, x-api-key";
   const bool plain = std::all_of(requested.begin(), requested.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '-' || c == '_' || c == ',' || c == ' ';
@@ -89,7 +92,8 @@ Result<Target> parse_target(std::string_view target) {
       const size_t slash = target.find('/', scheme.size());
       target = slash == std::string_view::npos ? "/" : target.substr(slash);
     }
-  if (!target.starts_with('/')) return invalid("the request target must be a path that begins with /");
+  if (!target.starts_with('/'))
+    return invalid("the request target must be a path that begins with /");
   Target out;
   target = target.substr(0, target.find('#'));
   if (const size_t mark = target.find('?'); mark != std::string_view::npos) {

@@ -12,8 +12,8 @@ TEST(Keys, OnlyTheRightOne) {
   EXPECT_EQ(*ring.check({"bearer other"}, {}), "b");
   EXPECT_EQ(*ring.check({}, {"secret"}), "a");
   EXPECT_NE(ring.check({"Bearer secret"}, {"other"}), nullptr);
-  for (const char* bad : {"secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secret ", "Bearer  secret",
-                          "Basic secret", "Bearer k\xC3\xA9y", ""})
+  for (const char* bad : {"secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secret ",
+                          "Bearer  secret", "Basic secret", "Bearer k\xC3\xA9y", ""})
     EXPECT_EQ(ring.check({bad}, {}), nullptr) << bad;
   EXPECT_EQ(ring.check({}, {}), nullptr);
   EXPECT_EQ(ring.check({"Bearer secret", "Bearer secret"}, {}), nullptr);

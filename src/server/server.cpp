@@ -123,7 +123,8 @@ net::awaitable<void> AsioServer::accept(Acceptor& acceptor) {
       continue;
     }
     if (shared_.open.size() >= kConnectionsMax) continue;
-    if constexpr (std::is_same_v<Acceptor, tcp::acceptor>) socket.set_option(tcp::no_delay(true), ec);
+    if constexpr (std::is_same_v<Acceptor, tcp::acceptor>)
+      socket.set_option(tcp::no_delay(true), ec);
     auto connection = std::make_shared<Connection>(Socket(std::move(socket)), shared_);
     auto running = connection->run(connection);
     net::co_spawn(io_, std::move(running), net::detached);
@@ -137,7 +138,8 @@ Status AsioServer::bind() {
 
 Status AsioServer::bind_tcp() {
   const Options& o = shared_.options;
-  if (o.port < 0 || o.port > 65535) return invalid("--port {}: must be between 0 and 65535", o.port);
+  if (o.port < 0 || o.port > 65535)
+    return invalid("--port {}: must be between 0 and 65535", o.port);
   error_code ec;
   tcp::resolver resolver(io_);
   const auto found = resolver.resolve(o.host, std::to_string(o.port), tcp::resolver::passive, ec);
@@ -148,11 +150,13 @@ Status AsioServer::bind_tcp() {
   if (!ec) tcp_acceptor_.bind(endpoint, ec);
   if (!ec) tcp_acceptor_.listen(net::socket_base::max_listen_connections, ec);
   if (ec == net::error::address_in_use)
-    return unavailable("cannot listen on {}:{}: another program does; choose another port with --port, "
-                       "or 0 for any free one", o.host, o.port);
+    return unavailable(
+        "cannot listen on {}:{}: another program does; choose another port with --port, "
+        "or 0 for any free one",
+        o.host, o.port);
   if (ec == net::error::access_denied)
-    return unavailable("cannot listen on {}:{}: not allowed; choose a port above 1023 with --port", o.host,
-                       o.port);
+    return unavailable("cannot listen on {}:{}: not allowed; choose a port above 1023 with --port",
+                       o.host, o.port);
   if (ec) return unavailable("cannot listen on {}:{}: {}", o.host, o.port, ec.message());
   port_ = tcp_acceptor_.local_endpoint().port();
   return {};
@@ -160,7 +164,7 @@ Status AsioServer::bind_tcp() {
 
 // Left over by a server that died: a socket nobody answers.
 bool is_stale_socket(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
   net::io_context io;
   Local::socket probe(io);
@@ -172,7 +176,8 @@ bool is_stale_socket(const std::string& path) {
 Status AsioServer::bind_unix() {
   const std::string& path = shared_.options.unix_path;
   if (path.size() >= sizeof(sockaddr_un::sun_path))
-    return invalid("--unix {}: the path is longer than {} bytes", path, sizeof(sockaddr_un::sun_path) - 1);
+    return invalid("--unix {}: the path is longer than {} bytes", path,
+                   sizeof(sockaddr_un::sun_path) - 1);
   if (is_stale_socket(path)) ::unlink(path.c_str());
   error_code ec;
   unix_acceptor_.open(Local(), ec);
@@ -190,7 +195,8 @@ Status AsioServer::bind_unix() {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::listen(const Options& options, const api::Context& context) {
+Result<std::unique_ptr<Server>> Server::listen(const Options& options,
+                                               const api::Context& context) {
   auto server = std::make_unique<AsioServer>(options, context);
   TENON_OK(server->bind());
   return std::unique_ptr<Server>(std::move(server));

@@ -1,7 +1,7 @@
 // The door of server: sockets. The only room that includes the HTTP library.
-// Threads: run() owns one I/O thread's loop and returns after stop(); handlers run on request workers.
-// Limits: header 16 KiB, body Options::body_bytes_max, per-connection output buffer 1 MiB, connections 4096.
-// A client that closes its sending side while a reply is pending counts as gone.
+// Threads: run() owns one I/O thread's loop and returns after stop(); handlers run on request
+// workers. Limits: header 16 KiB, body Options::body_bytes_max, per-connection output buffer 1 MiB,
+// connections 4096. A client that closes its sending side while a reply is pending counts as gone.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -35,11 +35,12 @@ class Server {
  public:
   virtual ~Server() = default;
   // Binds; errors: unavailable with address, port and what to do when it is taken.
-  static Result<std::unique_ptr<Server>> listen(const Options& options, const api::Context& context);
+  static Result<std::unique_ptr<Server>> listen(const Options& options,
+                                                const api::Context& context);
   virtual int port() const = 0;
   virtual void run() = 0;   // until stop()
-  // From any thread or a signal watcher. First call: no new connections, idle ones are closed, replies in
-  // progress may end. Second call: the rest is cut.
+  // From any thread or a signal watcher. First call: no new connections, idle ones are closed,
+  // replies in progress may end. Second call: the rest is cut.
   virtual void stop() = 0;
   // Runs `on_signal` on the I/O loop at each SIGINT or SIGTERM. Call before run().
   virtual void on_signals(std::function<void(int)> on_signal) = 0;

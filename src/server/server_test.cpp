@@ -1,4 +1,5 @@
-// The server over loopback with the fake engine: framing, limits, keys, leaving, slow readers, stopping.
+// The server over loopback with the fake engine: framing, limits, keys, leaving, slow readers,
+// stopping.
 #include "server/server.h"
 
 #include <arpa/inet.h>
@@ -16,7 +17,8 @@ namespace {
 class Client {
  public:
   explicit Client(int port, int receive_bytes = 0) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_bytes) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    if (receive_bytes)
+      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     timeval wait{10, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     sockaddr_in to{};
@@ -58,9 +60,12 @@ class Client {
   std::string got_;
 };
 
-std::string post(const std::string& path, const std::string& body, const std::string& headers = "") {
-  return fmt::format("POST {} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n{}",
-                     path, headers, body.size(), body);
+std::string post(const std::string& path, const std::string& body,
+                 const std::string& headers = "") {
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{}content-length: "
+      "{}\r\n\r\n{}",
+      path, headers, body.size(), body);
 }
 const std::string kHealth = "GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -95,7 +100,8 @@ class ServerTest : public testing::Test {
     return client.read_all();
   }
   bool soon(const std::function<bool()>& holds) {
-    for (int i = 0; i < 5000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 5000 && !holds(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return holds();
   }
 
@@ -120,9 +126,11 @@ TEST_F(ServerTest, RawRequests) {
       {"GET /nope HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "},
       {"GET /v1/completions HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
       {"GET /health HTTP/1.1\r\nx: " + std::string(20000, 'x') + "\r\n\r\n", "HTTP/1.1 431 "},
-      {"POST /v1/completions HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", "HTTP/1.1 400 "},
+      {"POST /v1/completions HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+       "HTTP/1.1 400 "},
       {"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n", "HTTP/1.1 400 "},
-      {"POST /v1/completions HTTP/1.1\r\nexpect: much\r\ncontent-length: 5\r\n\r\n", "HTTP/1.1 417 "},
+      {"POST /v1/completions HTTP/1.1\r\nexpect: much\r\ncontent-length: 5\r\n\r\n",
+       "HTTP/1.1 417 "},
       {post("/v1/completions", std::string(1001, ' ')), "HTTP/1.1 413 "},
       {"OPTIONS * HTTP/1.1\r\n\r\n", "HTTP/1.1 204 "},
   };
@@ -167,7 +175,8 @@ TEST_F(ServerTest, KeepAliveAndPipelining) {
 TEST_F(ServerTest, Continue) {
   start();
   Client client(server->port());
-  client.send("POST /v1/completions HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 24\r\n\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 24\r\n\r\n");
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.send(R"({"prompt":"[[say abc]]"})");
   EXPECT_TRUE(client.read_until("}}}").find("\"text\":\"abc\"") != std::string::npos);
@@ -183,13 +192,16 @@ TEST_F(ServerTest, Keys) {
   };
   EXPECT_EQ(get("/health", ""), "200");
   EXPECT_EQ(get("/ready", ""), "200");
-  for (const char* path : {"/v1/models", "/stats", "/", "/nope", "/v1/completions"}) EXPECT_EQ(get(path, ""), "401");
+  for (const char* path : {"/v1/models", "/stats", "/", "/nope", "/v1/completions"})
+    EXPECT_EQ(get(path, ""), "401");
   EXPECT_EQ(get("/v1/models", "authorization: Bearer secret\r\n"), "200");
   EXPECT_EQ(get("/v1/models", "x-api-key: secret\r\n"), "200");
-  EXPECT_EQ(get("/v1/models", "authorization: Bearer secret\r\nauthorization: Bearer secret\r\n"), "401");
+  EXPECT_EQ(get("/v1/models", "authorization: Bearer secret\r\nauthorization: Bearer secret\r\n"),
+            "401");
   EXPECT_EQ(get("/v1/models", "authorization: Bearer k\xC3\xA9y\r\n"), "401");
-  const std::string preflight = ask("OPTIONS /v1/models HTTP/1.1\r\norigin: http://a\r\n"
-                                    "access-control-request-headers: authorization\r\n\r\n");
+  const std::string preflight =
+      ask("OPTIONS /v1/models HTTP/1.1\r\norigin: http://a\r\n"
+          "access-control-request-headers: authorization\r\n\r\n");
   EXPECT_TRUE(preflight.starts_with("HTTP/1.1 204 ")) << preflight;
   EXPECT_NE(preflight.find("access-control-allow-origin: *"), std::string::npos);
 }
@@ -200,7 +212,8 @@ TEST_F(ServerTest, LeavingFreesTheRow) {
   start({}, pace);
   for (const char* stream : {"true", "false"}) {
     Client client(server->port());
-    client.send(post("/v1/completions", fmt::format(R"({{"prompt":"x","ignore_eos":true,"stream":{}}})", stream)));
+    client.send(post("/v1/completions",
+                     fmt::format(R"({{"prompt":"x","ignore_eos":true,"stream":{}}})", stream)));
     ASSERT_TRUE(soon([&] { return engine->stats().running == 1; }));
     client.close();
     EXPECT_TRUE(soon([&] { return engine->stats().running == 0; }));
@@ -212,8 +225,9 @@ TEST_F(ServerTest, LeavingFreesTheRow) {
 TEST_F(ServerTest, ReaderThatTakesNothingIsCut) {
   start();
   Client client(server->port(), 4096);
-  client.send(post("/v1/completions",
-                   R"({"prompt":["a","b","c"],"n":16,"ignore_eos":true,"stream":true})"));  // some 3 MB
+  client.send(
+      post("/v1/completions",
+           R"({"prompt":["a","b","c"],"n":16,"ignore_eos":true,"stream":true})"));  // some 3 MB
   ASSERT_TRUE(soon([&] { return engine->stats().requests == 48 && engine->stats().running == 0; }));
   EXPECT_EQ(client.read_all().find("[DONE]"), std::string::npos);
   EXPECT_TRUE(ask(kHealth).starts_with("HTTP/1.1 200 "));
@@ -249,7 +263,8 @@ TEST_F(ServerTest, CommentsDuringSilence) {
   options.keepalive_comment_s = 1;
   start(options, pace);
   Client client(server->port());
-  client.send(post("/v1/completions", R"({"prompt":"x","max_tokens":2,"ignore_eos":true,"stream":true})"));
+  client.send(
+      post("/v1/completions", R"({"prompt":"x","max_tokens":2,"ignore_eos":true,"stream":true})"));
   EXPECT_NE(client.read_until("[DONE]").find("\n: keep-alive\n\n"), std::string::npos);
 }
 

@@ -1,17 +1,19 @@
 """Checkpoints whose words are known beforehand (fixture F2, and a random one beside it).
 
-A chain model is a one-layer llama with attention and MLP weights of zero, a random +-1 embedding and an
-untied head in which row pi(t) is the embedding of t. After token t it says pi(t), whatever came before, with
-a margin no sampling temperature bridges. Each token has one successor, so every piece of text may be used
-once in a model; several chains live in one model, each entered through its own control token <|go:NAME|>.
+A chain model is a one-layer llama with attention and MLP weights of zero, a random +-1 embedding
+and an untied head in which row pi(t) is the embedding of t. After token t it says pi(t), whatever
+came before, with a margin no sampling temperature bridges. Each token has one successor, so every
+piece of text may be used once in a model; several chains live in one model, each entered through
+its own control token <|go:NAME|>.
 
 Ways in:
 - chat: a user message that holds [[chain NAME]] makes the template end the prompt with <|go:NAME|>;
 - completions: end the prompt with <|go:NAME|>;
 - without either, the chain called "plain" hooks onto the newline after "assistant".
-The chain "dice" is the exception to certainty: after any of its tokens all of them are about as likely, so
-it shows seeds, temperatures and the draw.
+The chain "dice" is the exception to certainty: after any of its tokens all of them are about as
+likely, so it shows seeds, temperatures and the draw.
 """
+
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +23,29 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 HIDDEN = 256
-# Dimensions in which tokens that share a successor are alike, as a sum over many would drown the others.
+# Dimensions in which tokens that share a successor are alike, as a sum over many would drown
+# the others.
 DICE_AT, END_AT = slice(0, 64), slice(64, 128)
 END = "<|im_end|>"
 SPECIALS = ["<|pad|>", "<|im_start|>", END, "<|endoftext|>", "<|stop_a|>", "<|stop_b|>"]
-DICE = [" one", " two", " three", " four", " five", " six", " seven", " eight", " nine", " ten", " red",
-        " green", " blue", " white", " black", " grey"]
+DICE = [
+    " one",
+    " two",
+    " three",
+    " four",
+    " five",
+    " six",
+    " seven",
+    " eight",
+    " nine",
+    " ten",
+    " red",
+    " green",
+    " blue",
+    " white",
+    " black",
+    " grey",
+]
 
 TEMPLATE = (
     "{%- for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
@@ -35,18 +54,21 @@ TEMPLATE = (
     "{{ '<|im_end|>\\n' }}{% endif %}{% endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "GOES"
-    "{%- endif %}")
+    "{%- endif %}"
+)
 
 
 @dataclass(frozen=True)
 class Special:
     """A control token inside a chain; it has no text."""
+
     spelling: str
 
 
 @dataclass(frozen=True)
 class Added:
     """An added token that is not special: its text is its content, outside byte-level spelling."""
+
     content: str
 
 
@@ -55,9 +77,9 @@ class ChainModel:
     folder: Path
     window: int
     vocab_size: int
-    ids: dict = field(default_factory=dict)     # chain name -> ids, without the end
-    texts: dict = field(default_factory=dict)   # chain name -> bytes it says
-    ends: dict = field(default_factory=dict)    # chain name -> does it end by itself
+    ids: dict = field(default_factory=dict)  # chain name -> ids, without the end
+    texts: dict = field(default_factory=dict)  # chain name -> bytes it says
+    ends: dict = field(default_factory=dict)  # chain name -> does it end by itself
     specials: dict = field(default_factory=dict)
 
 
@@ -140,7 +162,9 @@ def successors(chains, endless, vocabulary):
     follow = {}
 
     def link(a, b, name):
-        assert a not in follow, f"chain {name}: token {a} has a successor already; pieces must be unique"
+        assert (
+            a not in follow
+        ), f"chain {name}: token {a} has a successor already; pieces must be unique"
         follow[a] = b
 
     for name, chain in chains.items():
@@ -162,7 +186,9 @@ def weights(vocabulary, follow, dice):
     assert not set(dice_ids) & set(follow), "a chain uses a word of the dice"
     end = vocabulary.id_of(Special(END))
     pattern = rng.choice([-1.0, 1.0], 64).astype(np.float32)
-    embed[dice_ids + ([vocabulary.id_of(Special("<|go:dice|>"))] if dice else []), DICE_AT] = pattern
+    embed[dice_ids + ([vocabulary.id_of(Special("<|go:dice|>"))] if dice else []), DICE_AT] = (
+        pattern
+    )
     embed[[before for before, after in follow.items() if after == end], END_AT] = pattern
     head = np.zeros((size, width), np.float32)
     for before, after in follow.items():
@@ -172,18 +198,37 @@ def weights(vocabulary, follow, dice):
     head[dice_ids] = 0.03 * rng.standard_normal((len(dice_ids), width))  # not quite fair dice
     head[dice_ids, DICE_AT] = 2 * pattern
     zeros = {f"self_attn.{p}_proj": (width, width) for p in "qkvo"}
-    zeros |= {"mlp.gate_proj": (64, width), "mlp.up_proj": (64, width), "mlp.down_proj": (width, 64)}
+    zeros |= {
+        "mlp.gate_proj": (64, width),
+        "mlp.up_proj": (64, width),
+        "mlp.down_proj": (width, 64),
+    }
     out = {f"model.layers.0.{k}.weight": np.zeros(shape, np.float32) for k, shape in zeros.items()}
-    for norm in ("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm", "model.norm"):
+    for norm in (
+        "model.layers.0.input_layernorm",
+        "model.layers.0.post_attention_layernorm",
+        "model.norm",
+    ):
         out[f"{norm}.weight"] = np.ones(width, np.float32)
     return out | {"model.embed_tokens.weight": embed, "lm_head.weight": head}
 
 
 def llama_config(vocab_size, window, **changes):
-    config = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=HIDDEN,
-                  intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4,
-                  max_position_embeddings=window, rms_norm_eps=1e-5, rope_theta=10000.0,
-                  tie_word_embeddings=False, vocab_size=vocab_size, torch_dtype="float32")
+    config = dict(
+        architectures=["LlamaForCausalLM"],
+        model_type="llama",
+        hidden_size=HIDDEN,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=window,
+        rms_norm_eps=1e-5,
+        rope_theta=10000.0,
+        tie_word_embeddings=False,
+        vocab_size=vocab_size,
+        torch_dtype="float32",
+    )
     return config | changes
 
 
@@ -197,17 +242,29 @@ def check_greedy(tensors, follow):
     logits = embed[list(follow)] @ head.T
     for row, (before, after) in zip(logits, follow.items()):
         rest = np.delete(row, after).max()
-        assert row.argmax() == after and row[after] - rest > 20, (
-            f"after {before} comes {row.argmax()} and not {after} (margin {row[after] - rest:.1f})")
+        assert (
+            row.argmax() == after and row[after] - rest > 20
+        ), f"after {before} comes {row.argmax()} and not {after} (margin {row[after] - rest:.1f})"
 
 
-def make_chain_model(folder, pieces=("Hello", " there", "!"), end=True, context=4096, more=None, endless=(),
-                     dice=False, template=TEMPLATE, config_eos=END, generation_eos=None, tokenizer_eos=END,
-                     generation_config=None):
+def make_chain_model(
+    folder,
+    pieces=("Hello", " there", "!"),
+    end=True,
+    context=4096,
+    more=None,
+    endless=(),
+    dice=False,
+    template=TEMPLATE,
+    config_eos=END,
+    generation_eos=None,
+    tokenizer_eos=END,
+    generation_config=None,
+):
     """Writes the checkpoint; returns what it will say.
 
-    pieces: the chain "plain". more: further chains by name. endless: names that begin again instead of ending
-    (end=False: "plain" too). *_eos: a spelling, a list of them, or None for "declared nowhere".
+    pieces: the chain "plain". more: further chains by name. endless: names that begin again instead
+    of ending (end=False: "plain" too). *_eos: a spelling, a list of them, or None: declared nowhere.
     generation_config: further fields of generation_config.json, which is written when there is any.
     """
     folder = Path(folder)
@@ -227,20 +284,36 @@ def make_chain_model(folder, pieces=("Hello", " there", "!"), end=True, context=
         return ids if isinstance(eos, list) else ids[0]
 
     config = llama_config(len(vocabulary), context)
-    put(folder, "config.json", config | ({"eos_token_id": eos_ids(config_eos)} if config_eos else {}))
+    put(
+        folder,
+        "config.json",
+        config | ({"eos_token_id": eos_ids(config_eos)} if config_eos else {}),
+    )
     generation = dict(generation_config or {})
     if generation_eos:
         generation["eos_token_id"] = eos_ids(generation_eos)
     if generation:
         put(folder, "generation_config.json", generation)
     names = [*chains, *(["dice"] if dice else [])]
-    goes = "".join("{%- if '[[chain NAME]]' in (messages[-1]['content'] or '') %}{{ '<|go:NAME|>' }}{% endif %}"
-                   .replace("NAME", name) for name in names)
-    tokenizer_config = dict(tokenizer_class="PreTrainedTokenizerFast", model_max_length=context,
-                            pad_token="<|pad|>", clean_up_tokenization_spaces=False,
-                            chat_template=template.replace("GOES", goes))
-    put(folder, "tokenizer_config.json",
-        tokenizer_config | ({"eos_token": tokenizer_eos} if tokenizer_eos else {}))
+    goes = "".join(
+        (
+            "{%- if '[[chain NAME]]' in (messages[-1]['content'] or '') %}"
+            "{{ '<|go:NAME|>' }}{% endif %}"
+        ).replace("NAME", name)
+        for name in names
+    )
+    tokenizer_config = dict(
+        tokenizer_class="PreTrainedTokenizerFast",
+        model_max_length=context,
+        pad_token="<|pad|>",
+        clean_up_tokenization_spaces=False,
+        chat_template=template.replace("GOES", goes),
+    )
+    put(
+        folder,
+        "tokenizer_config.json",
+        tokenizer_config | ({"eos_token": tokenizer_eos} if tokenizer_eos else {}),
+    )
     model = ChainModel(folder, context, len(vocabulary))
     model.specials = {s: vocabulary.id_of(Special(s)) for s in SPECIALS}
     for name, chain in chains.items():
@@ -253,7 +326,9 @@ def make_chain_model(folder, pieces=("Hello", " there", "!"), end=True, context=
 
 
 def make_random_model(folder, context=512, layers=2, seed=5):
-    """A llama with random weights over a byte vocabulary: what it says depends on everything before."""
+    """A llama with random weights over a byte vocabulary: what it says depends on everything
+    before.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -267,8 +342,11 @@ def make_random_model(folder, context=512, layers=2, seed=5):
     def random(*shape, scale=1.0):
         return (scale * rng.standard_normal(shape)).astype(np.float32)
 
-    tensors = {"model.embed_tokens.weight": random(size, HIDDEN), "model.norm.weight": np.ones(HIDDEN, "f4"),
-               "lm_head.weight": random(size, HIDDEN, scale=0.4)}
+    tensors = {
+        "model.embed_tokens.weight": random(size, HIDDEN),
+        "model.norm.weight": np.ones(HIDDEN, "f4"),
+        "lm_head.weight": random(size, HIDDEN, scale=0.4),
+    }
     for layer in range(layers):
         at = f"model.layers.{layer}."
         for p in "qkvo":
@@ -285,7 +363,13 @@ def make_random_model(folder, context=512, layers=2, seed=5):
         tensors["lm_head.weight"][token] = 0
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     put(folder, "config.json", llama_config(size, context, num_hidden_layers=layers))
-    put(folder, "tokenizer_config.json",
-        dict(tokenizer_class="PreTrainedTokenizerFast", eos_token=END,
-             chat_template=TEMPLATE.replace("GOES", "")))
+    put(
+        folder,
+        "tokenizer_config.json",
+        dict(
+            tokenizer_class="PreTrainedTokenizerFast",
+            eos_token=END,
+            chat_template=TEMPLATE.replace("GOES", ""),
+        ),
+    )
     return folder

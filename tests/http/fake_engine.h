@@ -1,11 +1,13 @@
-// An engine without a model, for tests of api, server and clients. Same door, same event rules, one thread.
+// An engine without a model, for tests of api, server and clients. Same door, same event rules, one
+// thread.
 //
-// What it says is a function of the prompt, the seed, the choice and the step (not of the seed at temperature
-// 0). A prompt that holds [[say TEXT]] is answered with TEXT and an end; [[ids 1,2,3]] with those ids;
-// [[fail N]] fails after N tokens; [[refuse]] is refused as overloaded. Other prompts get letters and an end
-// with a chance of 1 in 40 at each step. logit_bias of 100 forces a token, -100 bans one.
-// Logprobs: the token drawn has probability 1/2, the k-th best other 2^-(k+1).
-// Limits: window 256; 8 rows at once; `queue_max` more may wait. A prompt seen before reports all but its last
+// What it says is a function of the prompt, the seed, the choice and the step (not of the seed at
+// temperature 0). A prompt that holds [[say TEXT]] is answered with TEXT and an end; [[ids 1,2,3]]
+// with those ids;
+// [[fail N]] fails after N tokens; [[refuse]] is refused as overloaded. Other prompts get letters
+// and an end with a chance of 1 in 40 at each step. logit_bias of 100 forces a token, -100 bans
+// one. Logprobs: the token drawn has probability 1/2, the k-th best other 2^-(k+1). Limits: window
+// 256; 8 rows at once; `queue_max` more may wait. A prompt seen before reports all but its last
 // token, in blocks of 16, as cached.
 #pragma once
 #include <atomic>
@@ -22,7 +24,7 @@
 namespace tenon::fake {
 
 struct FakeOptions {
-  int token_ms = 0;    // pause of a step, in which each row draws one token
+  int token_ms = 0;  // pause of a step, in which each row draws one token
   int prefill_ms = 0;  // pause for each 32 tokens of a prompt
   size_t queue_max = 64;
 };
@@ -53,14 +55,16 @@ class FakeEngine : public engine::Engine {
     row.prompt_tokens = static_cast<int>(request.prompt_ids.size());
     row.max_tokens = std::min(request.max_tokens, kWindow - row.prompt_tokens);
     // Progress, tokens and Finished: what the channel can ever hold.
-    row.generation = std::make_shared<engine::Generation>(kWindow + kWindow / 32 + 4, request.on_event);
+    row.generation =
+        std::make_shared<engine::Generation>(kWindow + kWindow / 32 + 4, request.on_event);
     row.request = std::move(request);
     auto generation = row.generation;
     {
       std::lock_guard lock(mutex_);
       ++stats_.requests;
       if (stopping_ || draining_) return refuse(unavailable("the engine is stopping"));
-      if (waiting_.size() >= options_.queue_max) return refuse(overloaded("the engine's queue is full"));
+      if (waiting_.size() >= options_.queue_max)
+        return refuse(overloaded("the engine's queue is full"));
       waiting_.push_back(std::move(row));
       stats_.waiting = static_cast<int>(waiting_.size());
     }
@@ -103,11 +107,14 @@ class FakeEngine : public engine::Engine {
     const int length = static_cast<int>(request.prompt_ids.size());
     if (length == 0) return invalid("the prompt is empty").at("prompt");
     if (length >= kWindow)
-      return invalid("the prompt has {} tokens, the window holds {} with the reply", length, kWindow)
+      return invalid("the prompt has {} tokens, the window holds {} with the reply", length,
+                     kWindow)
           .because("context_length_exceeded");
     for (const int32_t id : request.prompt_ids)
-      if (id < 0 || id >= kVocab) return invalid("token id {} is outside the vocabulary", id).at("prompt");
-    if (prompt_text(request).find("[[refuse]]") != std::string::npos) return overloaded("refused, as asked");
+      if (id < 0 || id >= kVocab)
+        return invalid("token id {} is outside the vocabulary", id).at("prompt");
+    if (prompt_text(request).find("[[refuse]]") != std::string::npos)
+      return overloaded("refused, as asked");
     return {};
   }
 
@@ -121,7 +128,8 @@ class FakeEngine : public engine::Engine {
   }
 
   // What stands in [[name ...]], the last one if there are several.
-  std::optional<std::string> directive(const engine::GenerationRequest& request, const char* name) const {
+  std::optional<std::string> directive(const engine::GenerationRequest& request,
+                                       const char* name) const {
     const std::string text = prompt_text(request), open = std::string("[[") + name + " ";
     const size_t begin = text.rfind(open), end = text.find("]]", begin);
     if (begin == std::string::npos || end == std::string::npos) return std::nullopt;
@@ -158,10 +166,12 @@ class FakeEngine : public engine::Engine {
       id = row.script[step];
     } else {
       uint64_t h = 1;
-      for (const int32_t prompt_id : row.request.prompt_ids) h = mix(h, static_cast<uint64_t>(prompt_id));
+      for (const int32_t prompt_id : row.request.prompt_ids)
+        h = mix(h, static_cast<uint64_t>(prompt_id));
       if (sampling.temperature > 0) h = mix(mix(h, sampling.seed), sampling.choice);
       h = mix(mix(h, step), 7) >> 16;
-      id = h % 40 == 0 ? kImEnd : static_cast<int32_t>('a' + h / 40 % 26);
+      const bool may_end = row.fail_after < 0;
+      id = may_end && h % 40 == 0 ? kImEnd : static_cast<int32_t>('a' + h / 40 % 26);
     }
     for (const auto& [biased, bias] : sampling.logit_bias) {
       if (bias >= 100) return biased;
@@ -178,7 +188,8 @@ class FakeEngine : public engine::Engine {
         std::unique_lock lock(mutex_);
         if (rows.empty()) news_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
         cut = stopping_ || cut_;
-        for (; !waiting_.empty() && (rows.size() < 8 || cut); waiting_.pop_front()) rows.push_back(admit());
+        for (; !waiting_.empty() && (rows.size() < 8 || cut); waiting_.pop_front())
+          rows.push_back(admit());
         stats_.running = static_cast<int>(rows.size());
         stats_.waiting = static_cast<int>(waiting_.size());
         if (rows.empty() && stopping_) return;
@@ -196,7 +207,8 @@ class FakeEngine : public engine::Engine {
 
   Row admit() {
     Row row = std::move(waiting_.front());
-    if (!seen_.insert(row.request.prompt_ids).second) row.cached = (row.prompt_tokens - 1) / 16 * 16;
+    if (!seen_.insert(row.request.prompt_ids).second)
+      row.cached = (row.prompt_tokens - 1) / 16 * 16;
     if (const auto n = directive(row.request, "fail")) row.fail_after = std::atoi(n->c_str());
     row.computed = row.cached;
     return row;
@@ -212,7 +224,8 @@ class FakeEngine : public engine::Engine {
       if (row.request.want_progress) push(row, engine::Progress{row.computed, row.prompt_tokens});
       return false;
     }
-    if (row.drawn == row.fail_after) return end(row, FinishReason::error, internal("failed, as asked"));
+    if (row.drawn == row.fail_after)
+      return end(row, FinishReason::error, internal("failed, as asked"));
     engine::Token token;
     token.id = draw(row);
     token.end = token.id == kImEnd;
@@ -244,7 +257,8 @@ class FakeEngine : public engine::Engine {
   }
 
   static void push(Row& row, engine::Event event) {
-    if (!row.generation->events.push(std::move(event))) std::abort();  // the capacity covers every event
+    if (!row.generation->events.push(std::move(event)))
+      std::abort();  // the capacity covers every event
   }
 
   const FakeOptions options_;

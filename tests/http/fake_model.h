@@ -1,6 +1,7 @@
-// A model that needs no files: a byte-level tokenizer, so any text can come out, and a ChatML template.
-// Ids: 0-255 the bytes, 256-259 merges ("he", "ll", "DE", "FG"), 260 <|im_start|>, 261 <|im_end|> (the end),
-// 262 <s>. The template raises on a conversation that begins with the assistant.
+// A model that needs no files: a byte-level tokenizer, so any text can come out, and a ChatML
+// template. Ids: 0-255 the bytes, 256-259 merges ("he", "ll", "DE", "FG"), 260 <|im_start|>, 261
+// <|im_end|> (the end), 262 <s>. The template raises on a conversation that begins with the
+// assistant.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -37,11 +38,14 @@ inline std::string tokenizer_json() {
     model["merges"].push_back(std::string(1, pair[0]) + " " + pair[1]);
   }
   Json root = Json::parse(R"({"version":"1.0","truncation":null,"padding":null,"normalizer":null,
-    "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false},
+    "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,
+      "use_regex":false},
     "post_processor":null,
-    "decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}})");
+    "decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,
+      "use_regex":false}})");
   for (const char* token : {"<|im_start|>", "<|im_end|>", "<s>"}) {
-    Json added = Json::parse(R"({"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,
+    Json added =
+        Json::parse(R"({"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,
       "special":true})");
     added["id"] = id++;
     added["content"] = token;
@@ -52,10 +56,12 @@ inline std::string tokenizer_json() {
 }
 
 constexpr const char* kChatTemplate =
-    "{%- if messages[0]['role'] == 'assistant' %}{{ raise_exception('A conversation must not begin with the "
+    "{%- if messages[0]['role'] == 'assistant' %}{{ raise_exception('A conversation must not begin "
+    "with the "
     "assistant.') }}{% endif %}"
     "{%- for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
-    "{%- if message['content'] %}{{ message['content'] }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{%- if message['content'] %}{{ message['content'] }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor "
+    "%}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 template <class T>

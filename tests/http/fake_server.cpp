@@ -1,8 +1,8 @@
-// The real server over the fake engine, for client tests: prints "listening on 127.0.0.1:PORT" and serves until
-// SIGINT or SIGTERM (a second one cuts replies short).
-// Environment: TENON_FAKE_PORT, TENON_FAKE_TOKEN_MS, TENON_FAKE_PREFILL_MS, TENON_FAKE_QUEUE,
-// TENON_FAKE_API_KEY, TENON_FAKE_CORS, TENON_FAKE_UNIX, TENON_FAKE_BODY_MAX, TENON_FAKE_IDLE_S,
-// TENON_FAKE_COMMENT_S, TENON_FAKE_WRITE_S.
+// The real server over the fake engine, for client tests: prints "listening on 127.0.0.1:PORT" and
+// serves until SIGINT or SIGTERM (a second one cuts replies short). Environment: TENON_FAKE_PORT,
+// TENON_FAKE_TOKEN_MS, TENON_FAKE_PREFILL_MS, TENON_FAKE_QUEUE, TENON_FAKE_API_KEY,
+// TENON_FAKE_CORS, TENON_FAKE_UNIX, TENON_FAKE_BODY_MAX, TENON_FAKE_IDLE_S, TENON_FAKE_COMMENT_S,
+// TENON_FAKE_WRITE_S.
 #include "fake_engine.h"
 #include "server/server.h"
 

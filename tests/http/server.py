@@ -1,8 +1,10 @@
 """Starts and stops the programs under test, and speaks raw HTTP to them.
 
-Both print one line that ends in 127.0.0.1:PORT: build/release/tenon serve (TENON_BIN), and fake_server, the
-same api and server rooms over an engine without a model (TENON_BUILD_DIR). Every wait is bounded.
+Both print one line that ends in 127.0.0.1:PORT: build/release/tenon serve (TENON_BIN), and
+fake_server, the same api and server rooms over an engine without a model (TENON_BUILD_DIR). Every
+wait is bounded.
 """
+
 import http.client
 import json
 import os
@@ -67,7 +69,7 @@ class Reply:
         blocks = [b for b in self.body.decode("utf-8").split("\n\n") if b and not b.startswith(":")]
         assert all(b.startswith("data: ") for b in blocks), f"not SSE data: {blocks}"
         assert blocks[-1] == "data: [DONE]", f"ends with {blocks[-1]!r}"
-        return [json.loads(b[len("data: "):]) for b in blocks[:-1]]
+        return [json.loads(b[len("data: ") :]) for b in blocks[:-1]]
 
     def __repr__(self):
         return f"HTTP {self.status} {self.headers} {self.body[:600]!r}"
@@ -80,9 +82,14 @@ class Server:
         self.kind, self.chains, self.key, self.log = kind, chains, key, Path(log)
         assert Path(command[0]).is_file(), f"{command[0]} is not built (make test builds it)"
         with open(self.log, "wb") as errors:
-            self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, bufsize=0,
-                                            stdout=subprocess.PIPE, stderr=errors,
-                                            env=os.environ | (env or {}))
+            self.process = subprocess.Popen(
+                [str(c) for c in command],
+                stdin=subprocess.DEVNULL,
+                bufsize=0,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | (env or {}),
+            )
         try:
             self.port = self._read_port()
             self.url = f"http://127.0.0.1:{self.port}"
@@ -94,7 +101,9 @@ class Server:
 
     def _read_port(self):
         lines = []
-        reader = threading.Thread(target=lambda: lines.append(self.process.stdout.readline()), daemon=True)
+        reader = threading.Thread(
+            target=lambda: lines.append(self.process.stdout.readline()), daemon=True
+        )
         reader.start()
         reader.join(START_S)
         line = lines[0].decode() if lines else ""
@@ -106,7 +115,9 @@ class Server:
         return self.log.read_text(errors="replace")[-4000:]
 
     def stop(self):
-        """Ends it as an operator would; it must go by itself, with exit code 0 and no sanitizer report."""
+        """Ends it as an operator would; it must go by itself, with exit code 0 and no sanitizer
+        report.
+        """
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -114,7 +125,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"{self.kind}: SIGTERM did not end it; stderr: {self.stderr()}") from None
+            raise AssertionError(
+                f"{self.kind}: SIGTERM did not end it; stderr: {self.stderr()}"
+            ) from None
         finally:
             self.process.stdout.close()
         assert code == 0, f"{self.kind}: exit code {code} after SIGTERM; stderr: {self.stderr()}"
@@ -123,8 +136,15 @@ class Server:
     # --- talking to it
 
     def client(self, **options):
-        options = dict(base_url=f"{self.url}/v1", api_key=self.key or "none", max_retries=0,
-                       timeout=REPLY_S) | options
+        options = (
+            dict(
+                base_url=f"{self.url}/v1",
+                api_key=self.key or "none",
+                max_retries=0,
+                timeout=REPLY_S,
+            )
+            | options
+        )
         return openai.OpenAI(**options)
 
     def auth(self):
@@ -134,13 +154,18 @@ class Server:
         """One request on a connection of its own. A dict body goes out as JSON."""
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
-        headers = {**self.auth(), **({"content-type": "application/json"} if body is not None else {}),
-                   **(headers or {})}
+        headers = {
+            **self.auth(),
+            **({"content-type": "application/json"} if body is not None else {}),
+            **(headers or {}),
+        }
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
-            return Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            return Reply(
+                answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+            )
         finally:
             connection.close()
 
@@ -163,6 +188,7 @@ class Server:
         def idle():
             now = self.stats()
             return now["running"] == 0 and now["waiting"] == 0
+
         return wait_until(f"{self.kind}: no request running or waiting", idle, seconds)
 
     def connect(self, timeout=20):
@@ -183,11 +209,16 @@ class Server:
 
     def check(self):
         """Still right? Alive, and a known answer comes out whole."""
-        assert self.process.poll() is None, f"{self.kind} ended: {self.process.returncode} {self.stderr()}"
+        assert (
+            self.process.poll() is None
+        ), f"{self.kind} ended: {self.process.returncode} {self.stderr()}"
         reply = self.chat(self.say("check"), temperature=0)
         assert reply.status == 200, reply
         choice = reply.json()["choices"][0]
-        assert (choice["message"]["content"], choice["finish_reason"]) == (self.text("check"), "stop"), reply
+        assert (choice["message"]["content"], choice["finish_reason"]) == (
+            self.text("check"),
+            "stop",
+        ), reply
 
 
 SAYS = {}  # filled by conftest.py: chain name -> bytes
@@ -207,15 +238,29 @@ def start_real(log, model, *flags, chains=None, key=None):
 
 def run_tenon(*args, stdin=b"", timeout=120):
     """A command to its end: (exit code, stdout, stderr) as text."""
-    done = subprocess.run([str(TENON), *map(str, args)], input=stdin, capture_output=True,
-                          timeout=timeout * PATIENCE)
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    done = subprocess.run(
+        [str(TENON), *map(str, args)], input=stdin, capture_output=True, timeout=timeout * PATIENCE
+    )
+    return (
+        done.returncode,
+        done.stdout.decode(errors="replace"),
+        done.stderr.decode(errors="replace"),
+    )
 
 
 # --- raw bytes
 
+
 def head(method, path, *headers, host="localhost"):
-    return "\r\n".join([f"{method} {path} HTTP/1.1", f"host: {host}", *headers, "", ""]).encode("latin-1")
+    return "\r\n".join([f"{method} {path} HTTP/1.1", f"host: {host}", *headers, "", ""]).encode(
+        "latin-1"
+    )
+
+
+def chat_body(**fields):
+    return json.dumps(
+        {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, **fields}
+    ).encode()
 
 
 def read_reply(stream, no_body=False):
@@ -258,8 +303,9 @@ def exchange(server, payload, replies=1, timeout=20):
 
 # --- paired runs
 
+
 def joined(events, surface="chat"):
-    """A stream put together: {index: {"text", "finish", "logprobs"}} and the usage chunk's usage."""
+    """A stream put together: {index: {"text", "finish", "logprobs"}} and its usage."""
     choices, usage = {}, None
     for event in events:
         if not event["choices"]:
@@ -281,12 +327,16 @@ def whole(value, surface="chat"):
     for choice in value["choices"]:
         text = choice["message"]["content"] if surface == "chat" else choice["text"]
         logprobs = (choice.get("logprobs") or {}).get("content") or [] if surface == "chat" else []
-        choices[choice["index"]] = {"text": text, "finish": choice["finish_reason"], "logprobs": logprobs}
+        choices[choice["index"]] = {
+            "text": text,
+            "finish": choice["finish_reason"],
+            "logprobs": logprobs,
+        }
     return choices, value["usage"]
 
 
 def both_ways(server, content, surface="chat", **fields):
-    """The law stream = non-stream: runs a request both ways, compares, returns choices and usage."""
+    """The law stream = non-stream: sends it both ways and compares; its choices and usage."""
     send = server.chat if surface == "chat" else server.completion
     plain = send(content, **fields)
     assert plain.status == 200, plain

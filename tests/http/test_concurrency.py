@@ -1,8 +1,10 @@
 """Many clients at once (B34) and prompts that share beginnings (B23): each gets what it gets alone.
 
-Code words run on both servers. The random model (chain.py), whose every word depends on the whole prompt, shows
-the same for a real cache; in float32 a difference there is a fault, not rounding.
+Code words run on both servers. The random model (chain.py), whose every word depends on the whole
+prompt, shows the same for a real cache; in float32 a difference there is a fault, not rounding.
 """
+
+import json
 import random
 import threading
 import time
@@ -17,7 +19,10 @@ def code_word(server, word, way):
     """One request for a code word in one of several ways; (what it said, what it should say)."""
     name, text = f"word-{word}", server.text(f"word-{word}")
     if way == "completion":
-        return server.completion(server.prompt(name), temperature=0).json()["choices"][0]["text"], text
+        return (
+            server.completion(server.prompt(name), temperature=0).json()["choices"][0]["text"],
+            text,
+        )
     if way == "stop":
         reply = server.chat(server.say(name), temperature=0, stop=f"{word}-1").json()
         return reply["choices"][0]["message"]["content"], f" {word}-0 "
@@ -27,15 +32,28 @@ def code_word(server, word, way):
     if way == "pair":
         reply = server.completion([server.prompt(name)] * 2, temperature=0).json()
         return "|".join(c["text"] for c in reply["choices"]), f"{text}|{text}"
-    return server.chat(server.say(name), temperature=1, seed=len(word)).json()["choices"][0]["message"]["content"], text
+    return (
+        server.chat(server.say(name), temperature=1, seed=len(word)).json()["choices"][0][
+            "message"
+        ]["content"],
+        text,
+    )
 
 
 def leave(server, word):
     """Sends and closes before the answer."""
-    body = f'{{"messages":[{{"role":"user","content":"[[chain word-{word}]]"}}],"stream":true}}'.encode()
+    messages = [{"role": "user", "content": f"[[chain word-{word}]]"}]
+    body = json.dumps({"messages": messages, "stream": True}).encode()
     with server.connect() as connection:
-        connection.sendall(servers.head("POST", "/v1/chat/completions", "content-type: application/json",
-                                        f"content-length: {len(body)}") + body)
+        connection.sendall(
+            servers.head(
+                "POST",
+                "/v1/chat/completions",
+                "content-type: application/json",
+                f"content-length: {len(body)}",
+            )
+            + body
+        )
 
 
 def test_each_client_hears_its_own_word(server):
@@ -67,7 +85,9 @@ def test_two_clients_at_once_get_what_they_get_alone(server):
     names = ["alphabet", "emoji"]
 
     def ask(name):
-        choices, usage = servers.both_ways(server, server.say(name), temperature=0, logprobs=True, top_logprobs=3)
+        choices, usage = servers.both_ways(
+            server, server.say(name), temperature=0, logprobs=True, top_logprobs=3
+        )
         usage.pop("prompt_tokens_details")
         return choices, usage
 
@@ -98,6 +118,7 @@ def test_a_short_request_is_not_stuck_behind_a_long_one(real):
 
 # --- B23
 
+
 @pytest.fixture(scope="module")
 def random_server(logs, random_model):
     server = servers.start_real(logs / "random.log", random_model, "--dtype", "float32")
@@ -110,10 +131,14 @@ SHARED = "The quick brown fox jumps over the lazy dog and runs on over hill and 
 
 
 def conversations():
-    """Prompts that share N tokens (bytes) and then differ by one, N across every block border to 64."""
+    """Prompts that share N tokens (bytes) and then differ by one, N across every block border to
+    64.
+    """
     pairs = [(SHARED[:n] + c) for n in (1, 15, 16, 17, 31, 32, 33, 63, 64, 65) for c in "AB"]
     talks = [[{"role": "user", "content": text}] for text in pairs]
-    talks += [[{"role": "system", "content": s}, {"role": "user", "content": "Go on."}] for s in SYSTEMS]
+    talks += [
+        [{"role": "system", "content": s}, {"role": "user", "content": "Go on."}] for s in SYSTEMS
+    ]
     return talks
 
 

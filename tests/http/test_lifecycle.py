@@ -1,6 +1,8 @@
-"""A request's life: clients that leave (B06), token limits (B19), n and lists (B20), the window (B21), queues
-and the end of the server. The slow fake engine makes "within a step" a matter of milliseconds to measure.
+"""A request's life: clients that leave (B06), token limits (B19), n and lists (B20), the window
+(B21), queues and the end of the server. The slow fake engine makes "within a step" a matter of
+milliseconds to measure.
 """
+
 import signal
 import socket
 import struct
@@ -16,10 +18,13 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 def send(server, path, body):
     """A request on a raw connection, nothing read yet."""
     import json
+
     raw = json.dumps(body).encode()
     connection = server.connect()
-    connection.sendall(servers.head("POST", path, "content-type: application/json",
-                                    f"content-length: {len(raw)}") + raw)
+    connection.sendall(
+        servers.head("POST", path, "content-type: application/json", f"content-length: {len(raw)}")
+        + raw
+    )
     return connection
 
 
@@ -30,20 +35,35 @@ def slam(connection):
 
 
 def running(server, count):
-    return servers.wait_until(f"{count} requests running", lambda: server.stats()["running"] == count, 10)
+    return servers.wait_until(
+        f"{count} requests running", lambda: server.stats()["running"] == count, 10
+    )
 
 
-LEAVES = {"close": lambda c: c.close(), "reset": slam, "half-close": lambda c: c.shutdown(socket.SHUT_WR)}
+LEAVES = {
+    "close": lambda c: c.close(),
+    "reset": slam,
+    "half-close": lambda c: c.shutdown(socket.SHUT_WR),
+}
 
 
 # --- B06
+
 
 @pytest.mark.parametrize("how", LEAVES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_frees_its_row(slow_fake, how, stream):
     """20 ms a step: the row must be gone long before the reply's 4 seconds."""
-    connection = send(slow_fake, CHAT, {"messages": [{"role": "user", "content": "talk"}], "stream": stream,
-                                        "max_tokens": 200, "ignore_eos": True})
+    connection = send(
+        slow_fake,
+        CHAT,
+        {
+            "messages": [{"role": "user", "content": "talk"}],
+            "stream": stream,
+            "max_tokens": 200,
+            "ignore_eos": True,
+        },
+    )
     try:
         running(slow_fake, 1)
         if stream:
@@ -61,8 +81,15 @@ def test_a_client_that_leaves_frees_its_row(slow_fake, how, stream):
 @pytest.mark.parametrize("stream", [True, False])
 def test_leaving_during_prefill(slow_fake, stream):
     """50 ms a chunk of 32, and seven of them: freed within one."""
-    connection = send(slow_fake, COMPLETIONS, {"prompt": "x" * 230 + str(time.monotonic_ns() % 10**9),
-                                               "stream": stream, "max_tokens": 10})
+    connection = send(
+        slow_fake,
+        COMPLETIONS,
+        {
+            "prompt": "x" * 230 + str(time.monotonic_ns() % 10**9),
+            "stream": stream,
+            "max_tokens": 10,
+        },
+    )
     running(slow_fake, 1)
     drawn = slow_fake.stats()["completion_tokens"]
     connection.close()
@@ -73,7 +100,11 @@ def test_leaving_during_prefill(slow_fake, stream):
 
 def test_leaving_while_queued(slow_fake):
     """Rows are full; those who wait and leave are not served later."""
-    body = {"messages": [{"role": "user", "content": "talk"}], "max_tokens": 100, "ignore_eos": True}
+    body = {
+        "messages": [{"role": "user", "content": "talk"}],
+        "max_tokens": 100,
+        "ignore_eos": True,
+    }
     rows = [send(slow_fake, CHAT, body) for _ in range(8)]
     running(slow_fake, 8)
     waiting = [send(slow_fake, CHAT, body) for _ in range(3)]
@@ -86,7 +117,12 @@ def test_leaving_while_queued(slow_fake):
 
 def test_the_queue_is_bounded(slow_fake):
     """8 rows, 4 may wait: the rest is told to come back, at once."""
-    body = {"messages": [{"role": "user", "content": "talk"}], "max_tokens": 60, "ignore_eos": True, "stream": True}
+    body = {
+        "messages": [{"role": "user", "content": "talk"}],
+        "max_tokens": 60,
+        "ignore_eos": True,
+        "stream": True,
+    }
     rows = [send(slow_fake, CHAT, body) for _ in range(8)]
     running(slow_fake, 8)
     rows += [send(slow_fake, CHAT, body) for _ in range(4)]
@@ -104,8 +140,16 @@ def test_the_queue_is_bounded(slow_fake):
 def test_leaving_the_real_engine(real):
     """An endless chain of up to 8,000 tokens; and the next one is quick and right."""
     for stream in (True, False):
-        connection = send(real, CHAT, {"messages": [{"role": "user", "content": "[[chain loop]]"}],
-                                       "stream": stream, "max_tokens": 8000, "temperature": 0})
+        connection = send(
+            real,
+            CHAT,
+            {
+                "messages": [{"role": "user", "content": "[[chain loop]]"}],
+                "stream": stream,
+                "max_tokens": 8000,
+                "temperature": 0,
+            },
+        )
         running(real, 1)
         if stream:
             assert b"data: " in connection.recv(4096)
@@ -127,15 +171,31 @@ def test_leaving_during_a_real_prefill(real):
 def test_hit_and_run(server):
     """Fifty clients that send and slam; nobody stays behind."""
     for i in range(50):
-        slam(send(server, CHAT, {"messages": [{"role": "user", "content": f"talk {i}"}], "stream": bool(i % 2)}))
+        slam(
+            send(
+                server,
+                CHAT,
+                {"messages": [{"role": "user", "content": f"talk {i}"}], "stream": bool(i % 2)},
+            )
+        )
     server.wait_idle(10)
     server.check()
 
 
 def test_a_reader_that_takes_nothing_is_not_waited_for(real):
     """Its own reply may stall; others are served and its row goes when it leaves."""
-    connection = send(real, CHAT, {"messages": [{"role": "user", "content": "[[chain loop]]"}], "stream": True,
-                                   "max_tokens": 8000, "temperature": 0, "logprobs": True, "top_logprobs": 20})
+    connection = send(
+        real,
+        CHAT,
+        {
+            "messages": [{"role": "user", "content": "[[chain loop]]"}],
+            "stream": True,
+            "max_tokens": 8000,
+            "temperature": 0,
+            "logprobs": True,
+            "top_logprobs": 20,
+        },
+    )
     running(real, 1)
     real.check()
     connection.close()
@@ -146,15 +206,26 @@ def test_a_reader_that_takes_nothing_is_not_waited_for(real):
 
 LIMITS = [
     # value, status, completion tokens of an endless reply (None: not counted)
-    (0, 400, None), (-1, 400, None), (1.5, 400, None), ("5", 400, None), (True, 400, None), (1, 200, 1), (3, 200, 3),
-    (2**31, 200, None), (2**62, 200, None), (None, 200, None),
+    (0, 400, None),
+    (-1, 400, None),
+    (1.5, 400, None),
+    ("5", 400, None),
+    (True, 400, None),
+    (1, 200, 1),
+    (3, 200, 3),
+    (2**31, 200, None),
+    (2**62, 200, None),
+    (None, 200, None),
 ]
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("value, status, count", LIMITS, ids=[repr(v[0]) for v in LIMITS])
 def test_token_limits(narrow, field, value, status, count):
-    for ask, content in ((narrow.chat, narrow.say("check")), (narrow.completion, narrow.prompt("check"))):
+    for ask, content in (
+        (narrow.chat, narrow.say("check")),
+        (narrow.completion, narrow.prompt("check")),
+    ):
         reply = ask(content, temperature=0, ignore_eos=count is not None, **{field: value})
         assert reply.status == status, reply
         if status == 400:
@@ -175,6 +246,7 @@ def test_both_limits(server):
 
 # --- B20
 
+
 def dice(server, **fields):
     return server.chat("[[chain dice]]", temperature=1, max_tokens=12, ignore_eos=True, **fields)
 
@@ -186,7 +258,9 @@ def test_n_choices_differ_and_repeat(server):
     assert len(set(texts[0])) == 3, f"three choices that differ: {texts[0]}"
     assert texts[0] == texts[1], "the same seed repeats all of them"
     alone = dice(server, seed=1).json()
-    assert alone["choices"][0]["message"]["content"] == texts[0][0], "choice 0 is the reply without n"
+    assert (
+        alone["choices"][0]["message"]["content"] == texts[0][0]
+    ), "choice 0 is the reply without n"
     usage = runs[0]["usage"]
     assert usage["completion_tokens"] == 36
     assert usage["prompt_tokens"] == alone["usage"]["prompt_tokens"], "the prompt counts once"
@@ -195,8 +269,9 @@ def test_n_choices_differ_and_repeat(server):
 @pytest.mark.parametrize("surface", ["chat", "completions"])
 def test_n_choices_streamed(server, surface):
     content = "[[chain dice]]" if surface == "chat" else "<|go:dice|>"
-    choices, _ = servers.both_ways(server, content, surface, temperature=1, seed=9, n=4, max_tokens=10,
-                                   ignore_eos=True)
+    choices, _ = servers.both_ways(
+        server, content, surface, temperature=1, seed=9, n=4, max_tokens=10, ignore_eos=True
+    )
     assert sorted(choices) == [0, 1, 2, 3]
     assert len({c["text"] for c in choices.values()}) > 1
 
@@ -204,7 +279,9 @@ def test_n_choices_streamed(server, surface):
 def test_n_choices_end_each_in_its_own_time(fake):
     """The fake ends by chance: one choice that stops must not stop the others."""
     for seed in range(6):
-        choices, _ = servers.both_ways(fake, "tell me", temperature=1, seed=seed, n=4, max_tokens=60)
+        choices, _ = servers.both_ways(
+            fake, "tell me", temperature=1, seed=seed, n=4, max_tokens=60
+        )
         if {c["finish"] for c in choices.values()} == {"stop", "length"}:
             return
     raise AssertionError("no seed gave both ends; choose others")
@@ -226,7 +303,20 @@ def test_prompts_as_ids(server):
 
 def test_bad_prompts(server):
     size = server.stats()["models"][0]["vocab_size"]
-    for prompt in ("", [], [[]], [[], [1]], [""], ["a", ""], [size], [-1], [[size]], [2**31], [2**63], None):
+    for prompt in (
+        "",
+        [],
+        [[]],
+        [[], [1]],
+        [""],
+        ["a", ""],
+        [size],
+        [-1],
+        [[size]],
+        [2**31],
+        [2**63],
+        None,
+    ):
         reply = server.completion(prompt, max_tokens=1)
         assert reply.status == 400 and reply.error()["param"] == "prompt", f"{prompt}: {reply}"
     assert server.completion([size - 1], max_tokens=1).status == 200, "the last id is an id"
@@ -235,6 +325,7 @@ def test_bad_prompts(server):
 
 # --- B21
 
+
 def tokens(count):
     return [120] * count  # the byte "x" in both vocabularies
 
@@ -242,8 +333,10 @@ def tokens(count):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("count", [257, 300, 10_000])
 def test_a_prompt_past_the_window_is_refused_with_both_numbers(narrow, count, stream):
-    replies = [narrow.completion(tokens(count), stream=stream, max_tokens=5),
-               narrow.completion("x" * count, stream=stream, max_tokens=5)]
+    replies = [
+        narrow.completion(tokens(count), stream=stream, max_tokens=5),
+        narrow.completion("x" * count, stream=stream, max_tokens=5),
+    ]
     for reply in replies:
         assert reply.status == 400, reply
         assert reply.headers["content-type"] == "application/json", "before the stream starts"
@@ -272,10 +365,19 @@ def test_at_the_border(narrow):
 @pytest.mark.parametrize("limit", [50, None])
 def test_a_reply_ends_at_the_window(narrow, limit):
     for stream in (False, True):
-        reply = narrow.completion(tokens(250), max_tokens=limit, temperature=0, ignore_eos=True, stream=stream,
-                                  **({"stream_options": {"include_usage": True}} if stream else {}))
-        choices, usage = (servers.joined(reply.events(), "completions") if stream
-                          else servers.whole(reply.json(), "completions"))
+        reply = narrow.completion(
+            tokens(250),
+            max_tokens=limit,
+            temperature=0,
+            ignore_eos=True,
+            stream=stream,
+            **({"stream_options": {"include_usage": True}} if stream else {}),
+        )
+        choices, usage = (
+            servers.joined(reply.events(), "completions")
+            if stream
+            else servers.whole(reply.json(), "completions")
+        )
         assert choices[0]["finish"] == "length", choices
         assert usage["prompt_tokens"] == 250 and usage["completion_tokens"] == 6, usage
 
@@ -285,16 +387,26 @@ def test_nothing_is_cut_in_silence(narrow):
     empty = narrow.chat("x", max_tokens=1).json()["usage"]["prompt_tokens"] - 1
     for extra in (100, 255 - empty):
         reply = narrow.chat("x" * extra, max_tokens=1)
-        assert reply.status == 200 and reply.json()["usage"]["prompt_tokens"] == empty + extra, reply
+        assert (
+            reply.status == 200 and reply.json()["usage"]["prompt_tokens"] == empty + extra
+        ), reply
     over = narrow.chat("x" * (257 - empty), max_tokens=1)
     assert over.status == 400 and "257" in over.error()["message"], over
 
 
 # --- keep-alive, progress, the end
 
+
 def test_comments_during_silence(slow_fake):
-    """Nothing to say for over a second while eight others are served: a comment keeps the line open."""
-    body = {"messages": [{"role": "user", "content": "talk"}], "max_tokens": 120, "ignore_eos": True, "stream": True}
+    """Nothing to say for over a second while eight others are served: a comment keeps the line
+    open.
+    """
+    body = {
+        "messages": [{"role": "user", "content": "talk"}],
+        "max_tokens": 120,
+        "ignore_eos": True,
+        "stream": True,
+    }
     rows = [send(slow_fake, CHAT, body) for _ in range(8)]
     running(slow_fake, 8)
     waiting = send(slow_fake, CHAT, body)
@@ -310,8 +422,9 @@ def test_comments_during_silence(slow_fake):
 
 def test_progress_events(server):
     prompt = "count me " * 12 + server.prompt("check")
-    events = server.completion(prompt, temperature=0, stream=True,
-                               stream_options={"include_progress": True}).events()
+    events = server.completion(
+        prompt, temperature=0, stream=True, stream_options={"include_progress": True}
+    ).events()
     progress = [e["prompt_progress"] for e in events if "prompt_progress" in e]
     assert progress and progress[-1]["processed"] == progress[-1]["total"], progress
     done = [p["processed"] for p in progress]
@@ -322,8 +435,11 @@ def test_progress_events(server):
 def test_sigterm_lets_a_reply_finish(logs):
     server = servers.start_fake(logs / "term.log", token_ms=20)
     replies = []
-    thread = threading.Thread(target=lambda: replies.append(
-        server.chat("talk", max_tokens=50, ignore_eos=True, stream=True)))
+    thread = threading.Thread(
+        target=lambda: replies.append(
+            server.chat("talk", max_tokens=50, ignore_eos=True, stream=True)
+        )
+    )
     thread.start()
     running(server, 1)
     server.process.send_signal(signal.SIGTERM)
@@ -336,8 +452,16 @@ def test_sigterm_lets_a_reply_finish(logs):
 def test_sigterm_cuts_at_the_deadline(logs, chain_model):
     """A reply that would take longer than --drain-ms is ended; the exit code stays 0."""
     server = servers.start_real(logs / "drain.log", chain_model.folder, "--drain-ms", "100")
-    connection = send(server, CHAT, {"messages": [{"role": "user", "content": "[[chain loop]]"}],
-                                     "max_tokens": 8000, "stream": True, "temperature": 0})
+    connection = send(
+        server,
+        CHAT,
+        {
+            "messages": [{"role": "user", "content": "[[chain loop]]"}],
+            "max_tokens": 8000,
+            "stream": True,
+            "temperature": 0,
+        },
+    )
     assert connection.recv(64)
     start = time.monotonic()
     server.stop()
@@ -346,6 +470,8 @@ def test_sigterm_cuts_at_the_deadline(logs, chain_model):
 
 
 def test_a_taken_port_is_a_clear_error(fake, chain_model):
-    code, _, err = servers.run_tenon("serve", "--model", chain_model.folder, "--port", fake.port, timeout=30)
+    code, _, err = servers.run_tenon(
+        "serve", "--model", chain_model.folder, "--port", fake.port, timeout=30
+    )
     assert code == 1 and str(fake.port) in err and "--port" in err, (code, err)
     assert len(err.strip().splitlines()) == 1, err

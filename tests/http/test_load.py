@@ -1,8 +1,11 @@
-"""Damaged checkpoints (B39) through `tenon info`, `generate` and `logits`: refused in seconds, exit code 1, one
-line that names file and tensor (or key), and no memory by the false size. Against the real program.
+"""Damaged checkpoints (B39) through `tenon info`, `generate` and `logits`: refused in seconds, exit
+code 1, one line that names file and tensor (or key), and no memory by the false size. Against the
+real program.
 
-Each row edits a copy of a small good model; the good ones must load, so a row cannot pass by accident.
+Each row edits a copy of a small good model; the good ones must load, so a row cannot pass by
+accident.
 """
+
 import json
 import resource
 import shutil
@@ -21,18 +24,33 @@ LOAD_S = 20
 
 
 def tenon(*args):
-    """With an address space that a false size does not fit into, except under sanitizers, which need it all."""
+    """With an address space that a false size does not fit into, except under sanitizers, which
+    need it all.
+    """
+
     def limit():
         if servers.PATIENCE == 1:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    done = subprocess.run([str(servers.TENON), *map(str, args)], capture_output=True, stdin=subprocess.DEVNULL,
-                          timeout=LOAD_S * servers.PATIENCE, preexec_fn=limit)
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    done = subprocess.run(
+        [str(servers.TENON), *map(str, args)],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=LOAD_S * servers.PATIENCE,
+        preexec_fn=limit,
+    )
+    return (
+        done.returncode,
+        done.stdout.decode(errors="replace"),
+        done.stderr.decode(errors="replace"),
+    )
 
 
 def refused(model, *names, verbs=("info", "generate")):
     for verb in verbs:
-        code, out, err = tenon(verb, "--model", model, *(["--raw", "hi"] if verb == "generate" else []))
+        code, out, err = tenon(
+            verb, "--model", model, *(["--raw", "hi"] if verb == "generate" else [])
+        )
         assert code == 1, f"{verb}: exit code {code}, stdout {out[-500:]!r}, stderr {err!r}"
         assert len(err.strip().splitlines()) == 1, f"{verb}: not one line: {err!r}"
         for name in names:
@@ -40,6 +58,7 @@ def refused(model, *names, verbs=("info", "generate")):
 
 
 # --- safetensors
+
 
 @pytest.fixture
 def copy(chain_model, tmp_path):
@@ -49,7 +68,7 @@ def copy(chain_model, tmp_path):
 def read(folder):
     raw = (folder / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
-    return json.loads(raw[8:8 + size]), raw[8 + size:]
+    return json.loads(raw[8 : 8 + size]), raw[8 + size :]
 
 
 def write(folder, header, data):
@@ -59,9 +78,11 @@ def write(folder, header, data):
 
 def on_header(edit):
     """A damage that changes the header's object."""
+
     def damage(folder):
         header, data = read(folder)
         write(folder, edit(header) or header, data)
+
     return damage
 
 
@@ -69,6 +90,7 @@ def on_bytes(edit):
     def damage(folder):
         path = folder / "model.safetensors"
         path.write_bytes(edit(path.read_bytes()))
+
     return damage
 
 
@@ -77,13 +99,17 @@ def on_tensors(edit):
         tensors = load_file(folder / "model.safetensors")
         edit(tensors)
         save_file(tensors, folder / "model.safetensors")
+
     return damage
 
 
 def on_config(**changes):
     def damage(folder):
         config = json.loads((folder / "config.json").read_text()) | changes
-        (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+        (folder / "config.json").write_text(
+            json.dumps({k: v for k, v in config.items() if v is not ...})
+        )
+
     return damage
 
 
@@ -110,9 +136,17 @@ DAMAGES = [
     ("shape beyond its bytes", on_header(huge_shape), [FILE, NORM]),
     ("end before begin", on_header(lambda h: set_range(h, NORM, 1024, 0)), [FILE, NORM]),
     ("overlap", on_header(overlap), [FILE]),
-    ("offset past the file", on_header(lambda h: set_range(h, NORM, FALSE_SIZE, FALSE_SIZE + 1024)), [FILE, NORM]),
+    (
+        "offset past the file",
+        on_header(lambda h: set_range(h, NORM, FALSE_SIZE, FALSE_SIZE + 1024)),
+        [FILE, NORM],
+    ),
     ("negative offset", on_header(lambda h: set_range(h, NORM, -1024, 0)), [FILE, NORM]),
-    ("shape product overflows", on_header(lambda h: h[NORM].update(shape=[2**32, 2**32, 4])), [FILE, NORM]),
+    (
+        "shape product overflows",
+        on_header(lambda h: h[NORM].update(shape=[2**32, 2**32, 4])),
+        [FILE, NORM],
+    ),
     ("negative shape", on_header(lambda h: h[NORM].update(shape=[-256])), [FILE, NORM]),
     ("unknown dtype", on_header(lambda h: h[NORM].update(dtype="F99")), [FILE, NORM]),
     ("wrong dtype for the bytes", on_header(lambda h: h[NORM].update(dtype="F16")), [FILE, NORM]),
@@ -124,7 +158,7 @@ DAMAGES = [
     ("header not JSON", on_bytes(lambda b: b[:8] + b"!" + b[9:]), [FILE]),
     ("header not an object", lambda f: write(f, b"[1, 2]", b""), [FILE]),
     ("header 10,000 deep", lambda f: write(f, b'{"a":' * 10_000, b""), [FILE]),
-    ("cut at half", on_bytes(lambda b: b[:len(b) // 2]), [FILE]),
+    ("cut at half", on_bytes(lambda b: b[: len(b) // 2]), [FILE]),
     ("cut by a byte", on_bytes(lambda b: b[:-1]), [FILE]),
     ("cut in the header", on_bytes(lambda b: b[:100]), [FILE]),
     ("seven bytes", on_bytes(lambda b: b[:7]), [FILE]),
@@ -148,13 +182,25 @@ UNFIT = [
     ("head missing", on_tensors(lambda t: t.pop(HEAD)), [HEAD]),
     ("tensor too many", on_tensors(lambda t: t.update(stray=np.zeros(3, "f4"))), ["stray"]),
     ("misshapen norm", on_tensors(lambda t: t.update({NORM: np.ones(255, "f4")})), [NORM]),
-    ("misshapen projection", on_tensors(
-        lambda t: t.update({LAYER + "self_attn.k_proj.weight": np.zeros((128, 256), "f4")})), ["k_proj"]),
-    ("transposed down", on_tensors(
-        lambda t: t.update({LAYER + "mlp.down_proj.weight": np.zeros((64, 256), "f4")})), ["down_proj"]),
+    (
+        "misshapen projection",
+        on_tensors(
+            lambda t: t.update({LAYER + "self_attn.k_proj.weight": np.zeros((128, 256), "f4")})
+        ),
+        ["k_proj"],
+    ),
+    (
+        "transposed down",
+        on_tensors(lambda t: t.update({LAYER + "mlp.down_proj.weight": np.zeros((64, 256), "f4")})),
+        ["down_proj"],
+    ),
     ("a layer too many in config", on_config(num_hidden_layers=2), ["model.layers.1."]),
     ("another vocabulary in config", on_config(vocab_size=7), ["embed_tokens"]),
-    ("heads that do not divide", on_config(num_attention_heads=4, num_key_value_heads=3), ["num_key_value_heads"]),
+    (
+        "heads that do not divide",
+        on_config(num_attention_heads=4, num_key_value_heads=3),
+        ["config.json", "key/value heads"],
+    ),
 ]
 
 
@@ -180,13 +226,22 @@ def test_tensors_that_do_not_fit_the_config(copy, name, damage, names):
 @pytest.mark.xfail(strict=True, reason="info does not match the tensors with the config yet")
 @pytest.mark.parametrize("name, damage, names", UNFIT, ids=[d[0] for d in UNFIT])
 def test_info_says_so_too(copy, name, damage, names):
-    """It tells how a model will run or why it is refused, so it must not promise what generate refuses."""
+    """It tells how a model will run or why it is refused, so it must not promise what generate
+    refuses.
+    """
     damage(copy)
     refused(copy, *names, verbs=("info",))
 
 
-@pytest.mark.parametrize("name, text", [("cut", '{"version": "1.0", "mod'), ("list", "[]"), ("empty", ""),
-                                        ("no model", '{"version": "1.0"}')])
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("cut", '{"version": "1.0", "mod'),
+        ("list", "[]"),
+        ("empty", ""),
+        ("no model", '{"version": "1.0"}'),
+    ],
+)
 def test_damaged_tokenizers(copy, name, text):
     (copy / "tokenizer.json").write_text(text)
     refused(copy, "tokenizer", verbs=("generate",))
@@ -194,11 +249,14 @@ def test_damaged_tokenizers(copy, name, text):
 
 # --- shards
 
+
 def shard(folder, index=True):
     """Splits the good model in two, with an index."""
     tensors = load_file(folder / FILE)
     (folder / FILE).unlink()
-    parts, names = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"), sorted(tensors)
+    parts, names = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"), sorted(
+        tensors
+    )
     where = {name: parts[i % 2] for i, name in enumerate(names)}
     for part in parts:
         save_file({n: tensors[n] for n in names if where[n] == part}, folder / part)
@@ -208,7 +266,9 @@ def shard(folder, index=True):
 
 
 def write_index(folder, where):
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": where})
+    )
 
 
 @pytest.mark.parametrize("index", [True, False])
@@ -258,7 +318,9 @@ def test_an_index_that_leaves_the_folder(copy, target):
     refused(copy, "index.json")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": []}', '{"weight_map": {"a": 1}}', "{}"])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"weight_map": []}', '{"weight_map": {"a": 1}}', "{}"]
+)
 def test_a_damaged_index(copy, text):
     shard(copy)
     (copy / "model.safetensors.index.json").write_text(text)
@@ -283,8 +345,15 @@ def strings(values):
 
 def good_values():
     """Metadata of a one-layer llama, as key -> (type, bytes)."""
-    numbers = {"context_length": 256, "embedding_length": WIDTH, "block_count": 1, "feed_forward_length": FEED,
-               "attention.head_count": 2, "attention.head_count_kv": 2, "rope.dimension_count": 32}
+    numbers = {
+        "context_length": 256,
+        "embedding_length": WIDTH,
+        "block_count": 1,
+        "feed_forward_length": FEED,
+        "attention.head_count": 2,
+        "attention.head_count_kv": 2,
+        "rope.dimension_count": 32,
+    }
     values = {"general.architecture": (STRING, text("llama"))}
     values |= {f"llama.{k}": (U32, struct.pack("<I", v)) for k, v in numbers.items()}
     values["llama.attention.layer_norm_rms_epsilon"] = (F32, struct.pack("<f", 1e-5))
@@ -292,17 +361,27 @@ def good_values():
     values["tokenizer.ggml.pre"] = (STRING, text("smollm"))
     values["tokenizer.ggml.tokens"] = (ARRAY, strings(TOKENS))
     kinds = [3] + [1] * (len(TOKENS) - 1)
-    values["tokenizer.ggml.token_type"] = (ARRAY, struct.pack(f"<IQ{len(kinds)}i", I32, len(kinds), *kinds))
+    values["tokenizer.ggml.token_type"] = (
+        ARRAY,
+        struct.pack(f"<IQ{len(kinds)}i", I32, len(kinds), *kinds),
+    )
     values["tokenizer.ggml.merges"] = (ARRAY, strings(["a b"]))
     values["tokenizer.ggml.eos_token_id"] = (U32, struct.pack("<I", 0))
     return values
 
 
 def good_tensors():
-    shapes = {"token_embd": (WIDTH, len(TOKENS)), "output_norm": (WIDTH,), "blk.0.attn_norm": (WIDTH,),
-              "blk.0.ffn_norm": (WIDTH,), "blk.0.ffn_gate": (WIDTH, FEED), "blk.0.ffn_up": (WIDTH, FEED),
-              "blk.0.ffn_down": (FEED, WIDTH), "blk.0.attn_output": (WIDTH, WIDTH),
-              **{f"blk.0.attn_{p}": (WIDTH, WIDTH) for p in "qkv"}}
+    shapes = {
+        "token_embd": (WIDTH, len(TOKENS)),
+        "output_norm": (WIDTH,),
+        "blk.0.attn_norm": (WIDTH,),
+        "blk.0.ffn_norm": (WIDTH,),
+        "blk.0.ffn_gate": (WIDTH, FEED),
+        "blk.0.ffn_up": (WIDTH, FEED),
+        "blk.0.ffn_down": (FEED, WIDTH),
+        "blk.0.attn_output": (WIDTH, WIDTH),
+        **{f"blk.0.attn_{p}": (WIDTH, WIDTH) for p in "qkv"},
+    }
     return [[f"{name}.weight", shape, 0, None] for name, shape in shapes.items()]
 
 
@@ -336,6 +415,7 @@ def with_tensor(index, at, value):
         tensors = good_tensors()
         tensors[index][at] = value
         return gguf(tensors=tensors)
+
     return build
 
 
@@ -343,8 +423,17 @@ def sections():
     """Where the good file's sections end, roughly: header, values, tensor table, data."""
     whole = gguf()
     table = whole.index(b"token_embd.weight")
-    return {"magic": 2, "version": 6, "counts": 20, "first value": 40, "values": table // 2, "values' end": table - 10,
-            "table": table + 40, "data": len(whole) // 2, "a byte": len(whole) - 1}
+    return {
+        "magic": 2,
+        "version": 6,
+        "counts": 20,
+        "first value": 40,
+        "values": table // 2,
+        "values' end": table - 10,
+        "table": table + 40,
+        "data": len(whole) // 2,
+        "a byte": len(whole) - 1,
+    }
 
 
 BIG = struct.pack("<Q", FALSE_SIZE)
@@ -353,12 +442,20 @@ GGUFS = [
     ("version", lambda: gguf(version=77), []),
     ("2^60 values", lambda: gguf(counts=(12, FALSE_SIZE)), []),
     ("2^60 tensors", lambda: gguf(counts=(FALSE_SIZE, len(good_values()))), []),
-    ("array of 2^60", with_value("tokenizer.ggml.tokens", ARRAY, struct.pack("<IQ", STRING, FALSE_SIZE)), ["tokens"]),
+    (
+        "array of 2^60",
+        with_value("tokenizer.ggml.tokens", ARRAY, struct.pack("<IQ", STRING, FALSE_SIZE)),
+        ["tokens"],
+    ),
     ("array of 2^60 bytes", with_value("x.y", ARRAY, struct.pack("<IQ", 0, FALSE_SIZE)), ["x.y"]),
     ("string of 2^60", with_value("general.name", STRING, BIG), ["general.name"]),
     ("key of 2^60", lambda: gguf(values={}, counts=(11, 1))[:24] + BIG + b"x" * 64, []),
     ("unknown value type", with_value("x.y", 99, b"\0" * 8), ["x.y"]),
-    ("array of arrays", with_value("x.y", ARRAY, struct.pack("<IQIQ", ARRAY, 1, ARRAY, 1) * 3), ["x.y"]),
+    (
+        "array of arrays",
+        with_value("x.y", ARRAY, struct.pack("<IQIQ", ARRAY, 1, ARRAY, 1) * 3),
+        ["x.y"],
+    ),
     ("empty key", with_value("", U32, b"\0" * 4), []),
     ("unknown tensor type", with_tensor(0, 2, 999), ["token_embd.weight"]),
     ("tensor offset past the file", with_tensor(0, 3, FALSE_SIZE), ["token_embd.weight"]),
@@ -370,10 +467,26 @@ GGUFS = [
     ("architecture", with_value("general.architecture", STRING, text("nosuch")), ["nosuch"]),
     ("no architecture", without_value("general.architecture"), ["general.architecture"]),
     ("no width", without_value("llama.embedding_length"), ["llama.embedding_length"]),
-    ("width is text", with_value("llama.embedding_length", STRING, text("64")), ["llama.embedding_length"]),
-    ("token scores are strings", with_value("tokenizer.ggml.scores", ARRAY, strings(TOKENS)), ["tokenizer.ggml.scores"]),
-    ("eos past the vocabulary", with_value("tokenizer.ggml.eos_token_id", U32, struct.pack("<I", 9999)), ["9999"]),
-    ("bos past the vocabulary", with_value("tokenizer.ggml.bos_token_id", U32, struct.pack("<I", 9999)), ["9999"]),
+    (
+        "width is text",
+        with_value("llama.embedding_length", STRING, text("64")),
+        ["llama.embedding_length"],
+    ),
+    (
+        "token scores are strings",
+        with_value("tokenizer.ggml.scores", ARRAY, strings(TOKENS)),
+        ["tokenizer.ggml.scores"],
+    ),
+    (
+        "eos past the vocabulary",
+        with_value("tokenizer.ggml.eos_token_id", U32, struct.pack("<I", 9999)),
+        ["9999"],
+    ),
+    (
+        "bos past the vocabulary",
+        with_value("tokenizer.ggml.bos_token_id", U32, struct.pack("<I", 9999)),
+        ["9999"],
+    ),
     *[(f"cut at {name}", lambda end=end: gguf()[:end], []) for name, end in sections().items()],
 ]
 
@@ -382,8 +495,17 @@ def test_the_good_gguf_loads(tmp_path):
     (tmp_path / "good.gguf").write_bytes(gguf())
     code, out, err = tenon("info", "--model", tmp_path / "good.gguf")
     assert code == 0 and "llama" in out, err
-    code, _, err = tenon("logits", "--model", tmp_path / "good.gguf", "--ids", "1,2", "--steps", "2",
-                         "--out", tmp_path / "o.safetensors")
+    code, _, err = tenon(
+        "logits",
+        "--model",
+        tmp_path / "good.gguf",
+        "--ids",
+        "1,2",
+        "--steps",
+        "2",
+        "--out",
+        tmp_path / "o.safetensors",
+    )
     assert code == 0, err
 
 
@@ -393,11 +515,17 @@ def test_duplicate_tokens_load_and_the_lowest_id_wins(tmp_path):
     kinds = [3] + [1] * (len(tokens) - 1)
     values = good_values() | {
         "tokenizer.ggml.tokens": (ARRAY, strings(tokens)),
-        "tokenizer.ggml.token_type": (ARRAY, struct.pack(f"<IQ{len(kinds)}i", I32, len(kinds), *kinds))}
+        "tokenizer.ggml.token_type": (
+            ARRAY,
+            struct.pack(f"<IQ{len(kinds)}i", I32, len(kinds), *kinds),
+        ),
+    }
     tensors = good_tensors()
     tensors[0][1] = (WIDTH, len(tokens))
     (tmp_path / "twice.gguf").write_bytes(gguf(values=values, tensors=tensors))
-    code, out, err = tenon("generate", "--model", tmp_path / "twice.gguf", "--raw", "--json", "--max-tokens", "1", "A")
+    code, out, err = tenon(
+        "generate", "--model", tmp_path / "twice.gguf", "--raw", "--json", "--max-tokens", "1", "A"
+    )
     assert code == 0, err
     assert json.loads(out)["prompt_tokens"] == 1, out
 

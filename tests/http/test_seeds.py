@@ -2,6 +2,7 @@
 
 The seed law: the same seed gives the same text, alone, in a batch, warm or streamed.
 """
+
 import threading
 
 import pytest
@@ -11,8 +12,13 @@ ROLLS = 25
 
 
 def roll(server, seed=None, **fields):
-    reply = server.chat("[[chain dice]]", max_tokens=ROLLS, ignore_eos=True, seed=seed,
-                        **({"temperature": 1} | fields))
+    reply = server.chat(
+        "[[chain dice]]",
+        max_tokens=ROLLS,
+        ignore_eos=True,
+        seed=seed,
+        **({"temperature": 1} | fields),
+    )
     assert reply.status == 200, reply
     return reply.json()["choices"][0]["message"]["content"]
 
@@ -62,14 +68,17 @@ def test_a_full_batch_of_seeds(server):
 
 def test_streamed_as_whole(server):
     for seed in (0, 7):
-        choices, _ = servers.both_ways(server, "[[chain dice]]", temperature=1, max_tokens=ROLLS, seed=seed,
-                                       ignore_eos=True)
+        choices, _ = servers.both_ways(
+            server, "[[chain dice]]", temperature=1, max_tokens=ROLLS, seed=seed, ignore_eos=True
+        )
         assert choices[0]["text"] == roll(server, seed)
 
 
-@pytest.mark.parametrize("seed", [2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -2**63])
+@pytest.mark.parametrize("seed", [2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)])
 def test_any_64_bit_integer_is_a_seed(server, seed):
-    reply = server.chat("[[chain dice]]", temperature=1, max_tokens=ROLLS, ignore_eos=True, seed=seed)
+    reply = server.chat(
+        "[[chain dice]]", temperature=1, max_tokens=ROLLS, ignore_eos=True, seed=seed
+    )
     assert reply.status == 200, reply
     assert reply.json()["seed"] == seed % 2**64, "every bit of it came through"
     assert roll(server, seed) == reply.json()["choices"][0]["message"]["content"]
@@ -83,7 +92,9 @@ def test_neighbours_past_a_double_differ(server):
 def test_the_drawn_seed_is_reported_and_repeats(server):
     first = server.chat("[[chain dice]]", temperature=1, max_tokens=ROLLS, ignore_eos=True).json()
     assert roll(server, first["seed"]) == first["choices"][0]["message"]["content"]
-    events = server.chat("[[chain dice]]", temperature=1, max_tokens=ROLLS, ignore_eos=True, stream=True).events()
+    events = server.chat(
+        "[[chain dice]]", temperature=1, max_tokens=ROLLS, ignore_eos=True, stream=True
+    ).events()
     choices, _ = servers.joined(events)
     assert roll(server, events[0]["seed"]) == choices[0]["text"]
 
@@ -93,9 +104,13 @@ def test_temperature_0_ignores_the_seed(server):
 
 
 def test_filters_narrow_the_draw(real):
-    """Near-fair dice of 16: a filter that leaves one word leaves no chance; a hot draw meets most words."""
+    """Near-fair dice of 16: a filter that leaves one word leaves no chance; a hot draw meets most
+    words.
+    """
+
     def texts(**fields):
         return {roll(real, seed, **fields) for seed in range(4)}
+
     likeliest = {roll(real, temperature=0)}
     assert len(texts()) == 4 and len(set(" ".join(texts()).split())) > 8
     for one in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1}):

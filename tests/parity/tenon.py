@@ -12,7 +12,7 @@ DEFAULT_MODEL = REPO / "share/models/smollm2-135m-instruct-q4_1.gguf"
 
 def logits(model, ids, steps, out, *flags, batch_with=(), timeout=600):
     command = [str(BINARY), "logits", "--model", str(model), "--ids", ",".join(map(str, ids)),
-               "--steps", str(steps), "--out", str(out), *map(str, flags)]
+               "--steps", str(steps), "--out", str(out), "--context", "256", *map(str, flags)]
     for other in batch_with:
         command += ["--batch-with", ",".join(map(str, other))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)

@@ -8,7 +8,8 @@
 namespace tenon::api {
 namespace {
 
-Status answer(const Context& context, const HttpRequest& request, std::shared_ptr<Response> response) {
+Status answer(const Context& context, const HttpRequest& request,
+              std::shared_ptr<Response> response) {
   TENON_TRY(const Json body, read_body(request, context.limits));
   TENON_TRY(auto model, read_model(context, body));
   TENON_TRY(auto options, read_options(body, Surface::chat, *model, context.limits));

@@ -9,7 +9,8 @@ Result<Json> answer(const Context& context, const HttpRequest& request) {
   TENON_TRY(const Json body, read_body(request, context.limits));
   TENON_OK(only_keys(body, {"tokens", "skip_special", "model"}, ""));
   TENON_TRY(const auto model, read_model(context, body));
-  if (!model->tokenizer) return unsupported("the model {} has no tokenizer", model->name).at("model");
+  if (!model->tokenizer)
+    return unsupported("the model {} has no tokenizer", model->name).at("model");
   const Json* tokens = field(body, "tokens");
   if (!tokens) return invalid("tokens is missing").at("tokens");
   TENON_TRY(const auto ids, as_ids(*tokens, "tokens", model->tokenizer->vocab_size()));

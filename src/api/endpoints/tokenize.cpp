@@ -1,5 +1,7 @@
-// POST /tokenize {"content" or "prompt": text, "add_special": false, "parse_special": true, "model"}
-// -> {"tokens": [ids], "count", "max_model_len"}. add_special: with what the tokenizer adds by itself.
+// POST /tokenize {"content" or "prompt": text, "add_special": false, "parse_special": true,
+// "model"}
+// -> {"tokens": [ids], "count", "max_model_len"}. add_special: with what the tokenizer adds by
+// itself.
 #include "api/api.h"
 #include "api/body.h"
 
@@ -15,7 +17,8 @@ Result<Json> answer(const Context& context, const HttpRequest& request) {
   TENON_TRY(const Json body, read_body(request, context.limits));
   TENON_OK(only_keys(body, {"content", "prompt", "add_special", "parse_special", "model"}, ""));
   TENON_TRY(const auto model, read_model(context, body));
-  if (!model->tokenizer) return unsupported("the model {} has no tokenizer", model->name).at("model");
+  if (!model->tokenizer)
+    return unsupported("the model {} has no tokenizer", model->name).at("model");
   const char* name = field(body, "prompt") ? "prompt" : "content";
   const Json* value = field(body, name);
   if (!value) return invalid("content is missing").at("content");

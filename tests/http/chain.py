@@ -264,7 +264,7 @@ def make_chain_model(
     """Writes the checkpoint; returns what it will say.
 
     pieces: the chain "plain". more: further chains by name. endless: names that begin again instead
-    of ending (end=False: "plain" too). *_eos: a spelling, a list of them, or None: declared nowhere.
+    of ending (end=False: "plain" too). *_eos: a spelling, a list of them, None: nowhere.
     generation_config: further fields of generation_config.json, which is written when there is any.
     """
     folder = Path(folder)

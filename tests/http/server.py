@@ -80,6 +80,7 @@ class Server:
 
     def __init__(self, kind, command, log, env=None, chains=None, key=None):
         self.kind, self.chains, self.key, self.log = kind, chains, key, Path(log)
+        self.terminated = False
         assert Path(command[0]).is_file(), f"{command[0]} is not built (make test builds it)"
         with open(self.log, "wb") as errors:
             self.process = subprocess.Popen(
@@ -114,12 +115,17 @@ class Server:
     def stderr(self):
         return self.log.read_text(errors="replace")[-4000:]
 
+    def terminate(self):
+        """SIGTERM, once: a second one would cut replies short."""
+        if not self.terminated and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.terminated = True
+
     def stop(self):
         """Ends it as an operator would; it must go by itself, with exit code 0 and no sanitizer
         report.
         """
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        self.terminate()
         try:
             code = self.process.wait(20 * PATIENCE)
         except subprocess.TimeoutExpired:

@@ -3,7 +3,6 @@
 milliseconds to measure.
 """
 
-import signal
 import socket
 import struct
 import threading
@@ -13,6 +12,13 @@ import pytest
 import server as servers
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+# On the slow fake about four seconds.
+TALK = {
+    "messages": [{"role": "user", "content": "talk"}],
+    "max_tokens": 200,
+    "ignore_eos": True,
+    "stream": True,
+}
 
 
 def send(server, path, body):
@@ -38,6 +44,24 @@ def running(server, count):
     return servers.wait_until(
         f"{count} requests running", lambda: server.stats()["running"] == count, 10
     )
+
+
+def read_until(connection, what):
+    """Reads until `what` has come."""
+    seen = b""
+    while what not in seen:
+        got = connection.recv(4096)
+        assert got, f"the connection ended without {what!r}: {seen!r}"
+        seen += got
+
+
+def fill(server, rows=8):
+    """Takes all rows of the slow fake for some seconds, one by one as its queue is short."""
+    taken = []
+    for i in range(rows):
+        taken.append(send(server, CHAT, TALK))
+        running(server, i + 1)
+    return taken
 
 
 LEAVES = {
@@ -67,7 +91,7 @@ def test_a_client_that_leaves_frees_its_row(slow_fake, how, stream):
     try:
         running(slow_fake, 1)
         if stream:
-            assert b"data: " in connection.recv(4096)
+            read_until(connection, b"data: ")
         before = slow_fake.stats()["cancelled"]
         LEAVES[how](connection)
         took = slow_fake.wait_idle(1)
@@ -100,14 +124,8 @@ def test_leaving_during_prefill(slow_fake, stream):
 
 def test_leaving_while_queued(slow_fake):
     """Rows are full; those who wait and leave are not served later."""
-    body = {
-        "messages": [{"role": "user", "content": "talk"}],
-        "max_tokens": 100,
-        "ignore_eos": True,
-    }
-    rows = [send(slow_fake, CHAT, body) for _ in range(8)]
-    running(slow_fake, 8)
-    waiting = [send(slow_fake, CHAT, body) for _ in range(3)]
+    rows = fill(slow_fake)
+    waiting = [send(slow_fake, CHAT, TALK) for _ in range(3)]
     servers.wait_until("three wait", lambda: slow_fake.stats()["waiting"] == 3, 5)
     for connection in waiting + rows:
         connection.close()
@@ -117,15 +135,8 @@ def test_leaving_while_queued(slow_fake):
 
 def test_the_queue_is_bounded(slow_fake):
     """8 rows, 4 may wait: the rest is told to come back, at once."""
-    body = {
-        "messages": [{"role": "user", "content": "talk"}],
-        "max_tokens": 60,
-        "ignore_eos": True,
-        "stream": True,
-    }
-    rows = [send(slow_fake, CHAT, body) for _ in range(8)]
-    running(slow_fake, 8)
-    rows += [send(slow_fake, CHAT, body) for _ in range(4)]
+    rows = fill(slow_fake)
+    rows += [send(slow_fake, CHAT, TALK) for _ in range(4)]
     servers.wait_until("four wait", lambda: slow_fake.stats()["waiting"] == 4, 5)
     reply = slow_fake.chat("one too many")
     assert reply.status == 429 and int(reply.headers["retry-after"]) > 0, reply
@@ -152,7 +163,7 @@ def test_leaving_the_real_engine(real):
         )
         running(real, 1)
         if stream:
-            assert b"data: " in connection.recv(4096)
+            read_until(connection, b"data: ")
         before = real.stats()["completion_tokens"]
         connection.close()
         real.wait_idle(2)
@@ -401,15 +412,8 @@ def test_comments_during_silence(slow_fake):
     """Nothing to say for over a second while eight others are served: a comment keeps the line
     open.
     """
-    body = {
-        "messages": [{"role": "user", "content": "talk"}],
-        "max_tokens": 120,
-        "ignore_eos": True,
-        "stream": True,
-    }
-    rows = [send(slow_fake, CHAT, body) for _ in range(8)]
-    running(slow_fake, 8)
-    waiting = send(slow_fake, CHAT, body)
+    rows = fill(slow_fake)
+    waiting = send(slow_fake, CHAT, TALK)
     seen = b""
     until = time.monotonic() + 6 * servers.PATIENCE
     while b"\n: " not in seen and time.monotonic() < until:
@@ -435,18 +439,21 @@ def test_progress_events(server):
 def test_sigterm_lets_a_reply_finish(logs):
     server = servers.start_fake(logs / "term.log", token_ms=20)
     replies = []
-    thread = threading.Thread(
-        target=lambda: replies.append(
-            server.chat("talk", max_tokens=50, ignore_eos=True, stream=True)
+
+    def talk():
+        options = {"include_usage": True}
+        replies.append(
+            server.chat("talk", max_tokens=50, ignore_eos=True, stream=True, stream_options=options)
         )
-    )
+
+    thread = threading.Thread(target=talk)
     thread.start()
     running(server, 1)
-    server.process.send_signal(signal.SIGTERM)
+    server.terminate()
     thread.join(10 * servers.PATIENCE)
     server.stop()
-    choices, _ = servers.joined(replies[0].events())
-    assert choices[0]["finish"] == "length" and len(choices[0]["text"]) == 50, choices
+    choices, usage = servers.joined(replies[0].events())
+    assert choices[0]["finish"] == "length" and usage["completion_tokens"] == 50, choices
 
 
 def test_sigterm_cuts_at_the_deadline(logs, chain_model):

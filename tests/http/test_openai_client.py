@@ -280,10 +280,10 @@ def test_overloaded_is_a_429_with_retry_after(fake):
 
 def test_failure_before_the_stream_and_within(fake):
     with pytest.raises(openai.InternalServerError):
-        ask(fake, "[[fail 2]]")
+        ask(fake, "[[say abcdef]] [[fail 2]]")
     got = []
     with pytest.raises(openai.APIError) as error:
-        for chunk in ask(fake, "[[fail 2]]", stream=True):
+        for chunk in ask(fake, "[[say abcdef]] [[fail 2]]", stream=True):
             got.append(chunk)
     assert got, "two tokens came before the failure"
     assert "failed, as asked" not in str(error.value), "internal messages stay in the log"

@@ -40,7 +40,7 @@ def test_no_delta_has_half_a_character(server):
 
 
 def test_a_cut_inside_a_character(server):
-    """Every place to cut: both modes agree, one U+FFFD at most, at the end, and `length` says so."""
+    """Wherever it is cut both modes agree, one U+FFFD at most, at the end, and `length` says so."""
     tokens = len(server.chains.ids["emoji"]) if server.chains else len(EMOJI)
     texts = []
     for limit in range(1, tokens + 1):

@@ -37,8 +37,8 @@ class Choice {
   Choice(int index, std::shared_ptr<const text::Tokenizer> tokenizer,
          std::vector<std::string> stops, bool want_logprobs);
 
-  Piece push(const engine::Token& token);      // not after over()
-  Piece finish(FinishReason reason);           // the engine ended it: stop or length
+  Piece push(const engine::Token& token);  // not after over()
+  Piece finish(FinishReason reason);  // the engine ended it: stop or length
 
   int index() const { return index_; }
   bool over() const { return over_; }
@@ -54,7 +54,7 @@ class Choice {
   text::Reply reply_;
   std::deque<TokenEntry> waiting_;
   size_t bytes_ = 0, chars_ = 0;  // of tokens pushed
-  size_t released_bytes_ = 0;     // of text given out
+  size_t released_bytes_ = 0;  // of text given out
   int tokens_ = 0;
   bool over_ = false;
   FinishReason reason_ = FinishReason::stop;

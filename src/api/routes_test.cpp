@@ -68,10 +68,8 @@ TEST(Errors, Table) {
   EXPECT_EQ(wire_error(Code::unavailable).status, 503);
   EXPECT_EQ(wire_error(Code::internal).status, 500);
   const Json error = Json::parse(error_body(invalid("bad {}", 1).at("n").because("why")));
-  EXPECT_EQ(
-      error,
-      Json::parse(
-          R"({"error":{"message":"bad 1","type":"invalid_request_error",
+  EXPECT_EQ(error, Json::parse(
+                       R"({"error":{"message":"bad 1","type":"invalid_request_error",
           "param":"n","code":"why"}})"));
   EXPECT_EQ(error_body(internal("/a/path")).find("/a/path"), std::string::npos);
 }

@@ -5,10 +5,11 @@
 #include <string>
 
 namespace tenon {
-[[noreturn]] void check_failed(const char* file, int line, const char* what, const std::string& why);
+[[noreturn]] void check_failed(const char* file, int line, const char* what,
+                               const std::string& why);
 }
 
-#define CHECK(cond, ...)                                                                  \
-  do {                                                                                    \
+#define CHECK(cond, ...)                                                                        \
+  do {                                                                                          \
     if (!(cond)) ::tenon::check_failed(__FILE__, __LINE__, #cond, fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -9,8 +9,8 @@
 
 namespace tenon {
 
-// Defaults are the built-in ones; precedence (request > flag > generation_config.json > built-in) is
-// applied by the caller before this reaches the engine.
+// Defaults are the built-in ones; precedence (request > flag > generation_config.json > built-in)
+// is applied by the caller before this reaches the engine.
 struct SamplingParams {
   double temperature = 1.0;  // 0 = argmax; [0, 5]
   double top_p = 1.0;        // (0, 1]; 1 = off

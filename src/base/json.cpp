@@ -67,11 +67,13 @@ const Json* find(const Json& object, std::string_view key) {
 Result<int64_t> to_int(const Json& value, std::string_view key, std::string_view where, int64_t min,
                        int64_t max) {
   if (!value.is_number_integer()) return wrong_type(key, where, "an integer");
-  const bool over = value.is_number_unsigned() &&
-                    value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const bool over =
+      value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   const int64_t n = over ? std::numeric_limits<int64_t>::max() : value.get<int64_t>();
   if (over || n < min || n > max)
-    return invalid("{}.{} is {}, must be between {} and {}", where, key, value.dump(), min, max).at(key);
+    return invalid("{}.{} is {}, must be between {} and {}", where, key, value.dump(), min, max)
+        .at(key);
   return n;
 }
 
@@ -124,9 +126,10 @@ Result<std::string> json_string(const Json& object, std::string_view key, std::s
   return v->get<std::string>();
 }
 
-Result<std::string> json_string_or(const Json& object, std::string_view key,
-                                   std::string_view where, std::string_view fallback) {
-  return find(object, key) ? json_string(object, key, where) : Result<std::string>(std::string(fallback));
+Result<std::string> json_string_or(const Json& object, std::string_view key, std::string_view where,
+                                   std::string_view fallback) {
+  return find(object, key) ? json_string(object, key, where)
+                           : Result<std::string>(std::string(fallback));
 }
 
 Result<bool> json_bool_or(const Json& object, std::string_view key, std::string_view where,

@@ -17,12 +17,14 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   size_t bytes_max = 64 << 20;
   int depth_max = 128;
-  // Keys keep their order, and finding one is linear: without a bound a hostile object is quadratic.
+  // Keys keep their order, and finding one is linear: without a bound a hostile object is
+  // quadratic.
   int object_keys_max = 16384;
 };
 
 // RFC 8259 text to a value. Code::invalid with the byte offset, Code::too_large past a limit.
-// NaN, Infinity, comments, invalid UTF-8 and lone surrogates are errors; of equal keys the last one wins.
+// NaN, Infinity, comments, invalid UTF-8 and lone surrogates are errors; of equal keys the last one
+// wins.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // Compact text; invalid UTF-8 inside strings becomes U+FFFD, so this cannot fail.
@@ -42,7 +44,7 @@ Result<double> json_number_or(const Json& object, std::string_view key, std::str
                               double fallback);
 Result<bool> json_bool_or(const Json& object, std::string_view key, std::string_view where,
                           bool fallback);
-Result<std::string> json_string_or(const Json& object, std::string_view key,
-                                   std::string_view where, std::string_view fallback);
+Result<std::string> json_string_or(const Json& object, std::string_view key, std::string_view where,
+                                   std::string_view fallback);
 
 }  // namespace tenon

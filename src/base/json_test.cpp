@@ -6,8 +6,8 @@ namespace tenon {
 namespace {
 
 TEST(Json, RefusesWhatIsNotJsonAndSaysWhere) {
-  for (const char* bad : {"", "{", "nul", "{\"a\":NaN}", "[Infinity]", "{\"a\":1,}", "[1] x", "\"\\ud800\"",
-                          "\"\xff\"", "// c\n1", "{'a':1}", "01"}) {
+  for (const char* bad : {"", "{", "nul", "{\"a\":NaN}", "[Infinity]", "{\"a\":1,}", "[1] x",
+                          "\"\\ud800\"", "\"\xff\"", "// c\n1", "{'a':1}", "01"}) {
     const auto parsed = parse_json(bad);
     ASSERT_FALSE(parsed.ok()) << bad;
     EXPECT_EQ(parsed.error().code, Code::invalid) << bad;
@@ -26,13 +26,15 @@ TEST(Json, DepthKeysAndSizeAreBounded) {
 }
 
 TEST(Json, FieldsNameThemselves) {
-  const Json o = *parse_json(R"({"n":5,"f":1.5,"s":"x","b":true,"big":18446744073709551615,"z":null})");
+  const Json o =
+      *parse_json(R"({"n":5,"f":1.5,"s":"x","b":true,"big":18446744073709551615,"z":null})");
   EXPECT_EQ(*json_int(o, "n", "w"), 5);
   EXPECT_EQ(*json_int_or(o, "z", "w", 7), 7);
   EXPECT_EQ(*json_int_or(o, "absent", "w", 8), 8);
-  for (const auto& error : {json_int(o, "f", "w").error(), json_int(o, "s", "w").error(),
-                            json_int(o, "big", "w", 0, 100).error(), json_int(o, "n", "w", 6, 9).error(),
-                            json_int(o, "absent", "w").error()})
+  for (const auto& error :
+       {json_int(o, "f", "w").error(), json_int(o, "s", "w").error(),
+        json_int(o, "big", "w", 0, 100).error(), json_int(o, "n", "w", 6, 9).error(),
+        json_int(o, "absent", "w").error()})
     EXPECT_FALSE(error.field.empty()) << error.message;
   EXPECT_EQ(json_string(o, "n", "req").error().message, "req.n must be a string");
   EXPECT_FALSE(json_bool_or(o, "n", "w", true).ok());

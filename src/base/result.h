@@ -34,7 +34,7 @@ struct Error {
   Code code = Code::internal;
   std::string message;   // one line, names the file, flag or field and what to do
   std::string field;     // request field at fault, may be empty
-  std::string reason;    // machine-readable reason for API clients, e.g. "context_length_exceeded"
+  std::string reason;  // machine-readable reason for API clients, e.g. "context_length_exceeded"
 
   Error& at(std::string_view field_name) {
     field = field_name;
@@ -107,15 +107,15 @@ using Status = Result<void>;
 
 #define TENON_CONCAT_(a, b) a##b
 #define TENON_CONCAT(a, b) TENON_CONCAT_(a, b)
-#define TENON_TRY_(tmp, decl, expr)              \
-  auto tmp = (expr);                             \
-  if (!tmp.ok()) return std::move(tmp).error();  \
+#define TENON_TRY_(tmp, decl, expr)             \
+  auto tmp = (expr);                            \
+  if (!tmp.ok()) return std::move(tmp).error(); \
   decl = std::move(tmp).value()
 // TENON_TRY(auto x, f()): x = f()'s value, or return f()'s Error.
 #define TENON_TRY(decl, expr) TENON_TRY_(TENON_CONCAT(try_, __COUNTER__), decl, expr)
 // TENON_OK(f()): return f()'s Error if it has one.
-#define TENON_OK(expr)                                                   \
-  do {                                                                   \
+#define TENON_OK(expr)                                                           \
+  do {                                                                           \
     if (auto status_ = (expr); !status_.ok()) return std::move(status_).error(); \
   } while (0)
 

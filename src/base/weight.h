@@ -12,12 +12,32 @@
 namespace tenon {
 
 // How elements are stored. Dense formats have one element per item; block formats (q*) pack
-// `format_block(f).elements` consecutive elements of the last dimension into `.bytes` bytes, as GGUF
-// defines them.
+// `format_block(f).elements` consecutive elements of the last dimension into `.bytes` bytes, as
+// GGUF defines them.
 enum class Format {
-  f32, f16, bf16, f64,
-  u8, i8, u16, i16, u32, i32, u64, i64, boolean,
-  q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k,
+  f32,
+  f16,
+  bf16,
+  f64,
+  u8,
+  i8,
+  u16,
+  i16,
+  u32,
+  i32,
+  u64,
+  i64,
+  boolean,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
 };
 const char* format_name(Format f);  // "f32", "q4_1", ...
 struct FormatBlock {

@@ -1,11 +1,12 @@
 // The door of cache: what a layer remembers of every row in the batch.
-// One LayerCache per layer that owns state; a row is a slot number, opened when a sequence gets a place in
-// the batch and closed when it leaves. attend() appends and attends in one call, with per-row lengths, so
-// how state is stored (grown arrays, pages, rings, packed bits) is nobody else's business.
+// One LayerCache per layer that owns state; a row is a slot number, opened when a sequence gets a
+// place in the batch and closed when it leaves. attend() appends and attends in one call, with
+// per-row lengths, so how state is stored (grown arrays, pages, rings, packed bits) is nobody
+// else's business.
 //
-// Rollback: attention state rolls back by length: rollback(slot, len) forgets all but the first len tokens.
-// Thread: the engine's. Units: tokens, bytes. Shapes: q [N, H, D], k and v [N, K, D], out [N, H, D].
-// Adding a kind: kinds/<kind>.cpp and one ENTRY line in kinds.def.
+// Rollback: attention state rolls back by length: rollback(slot, len) forgets all but the first len
+// tokens. Thread: the engine's. Units: tokens, bytes. Shapes: q [N, H, D], k and v [N, K, D], out
+// [N, H, D]. Adding a kind: kinds/<kind>.cpp and one ENTRY line in kinds.def.
 #pragma once
 #include <memory>
 #include <string>
@@ -24,7 +25,7 @@ struct LayerPlan {
   int k_head_dim = 0;
   int v_head_dim = 0;
   mx::Dtype dtype = mx::float32;  // of stored keys and values
-  int window = 0;                 // sliding window in tokens; 0: none
+  int window = 0;  // sliding window in tokens; 0: none
 };
 
 struct Attend {
@@ -37,15 +38,15 @@ class LayerCache {
   // Key of the storage layout: "kv:plain". Snapshots and batches may only mix equal ones.
   virtual std::string signature() const = 0;
   virtual double bytes_per_token() const = 0;  // of one row, for admission
-  virtual uint64_t bytes() const = 0;          // held now, all rows
+  virtual uint64_t bytes() const = 0;  // held now, all rows
 
-  virtual void open(int slot) = 0;   // an empty row; throws when the slot is open
+  virtual void open(int slot) = 0;  // an empty row; throws when the slot is open
   virtual void close(int slot) = 0;  // frees it; closing a closed slot is nothing
   virtual int len(int slot) const = 0;
 
   // Appends k and v of each row at its offset (which must be len(slot)) and attends causally.
-  virtual mx::array attend(const mx::array& q, const mx::array& k, const mx::array& v, ops::Rows rows,
-                           const Attend& how) = 0;
+  virtual mx::array attend(const mx::array& q, const mx::array& k, const mx::array& v,
+                           ops::Rows rows, const Attend& how) = 0;
   virtual void rollback(int slot, int len) = 0;
 
   // Appends the arrays that must be evaluated with a step, or the lazy graph grows.

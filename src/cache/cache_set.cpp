@@ -52,7 +52,8 @@ void CacheSet::close(int slot) {
 int CacheSet::len(int slot) const {
   const int len = layers_.empty() ? 0 : layers_.front()->len(slot);
   for (const auto& layer : layers_)
-    if (layer->len(slot) != len) throw std::logic_error("[cache] layers of a row disagree on its length");
+    if (layer->len(slot) != len)
+      throw std::logic_error("[cache] layers of a row disagree on its length");
   return len;
 }
 

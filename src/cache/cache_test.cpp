@@ -1,5 +1,5 @@
-// Contract of every cache kind in kinds.def: what attend() returns does not depend on how tokens were cut
-// into steps, on other rows, or on what was rolled back; rows do not see each other.
+// Contract of every cache kind in kinds.def: what attend() returns does not depend on how tokens
+// were cut into steps, on other rows, or on what was rolled back; rows do not see each other.
 #include "cache/cache.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Registry, Kind, ::testing::ValuesIn(cache_kinds()),
                          [](const auto& kind) { return kind.param; });
 
 TEST(CacheSet, UnknownKindIsRefused) {
-  EXPECT_EQ(make_layer_cache({"nonesuch", 1, 8, 8, mx::float32, 0}).error().code, Code::unsupported);
+  EXPECT_EQ(make_layer_cache({"nonesuch", 1, 8, 8, mx::float32, 0}).error().code,
+            Code::unsupported);
 }
 
 }  // namespace

@@ -70,10 +70,8 @@ TEST_F(Folder, OptionalFilesMayBeAbsent) {
 
 TEST_F(Folder, TemplatesByName) {
   dir.write("m.safetensors", shard("a"));
-  dir.write(
-      "tokenizer_config.json",
-      R"({"chat_template":[{"name":"tool_use","template":"T"},)"
-      R"({"name":"default","template":"D"}]})");
+  dir.write("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"T"},)"
+                                     R"({"name":"default","template":"D"}]})");
   EXPECT_EQ((*open())->text().chat_template, "D");
   dir.write("tokenizer_config.json", R"({"chat_template":[{"name":"default"}]})");
   expect_error(open(), Code::corrupt, {"tokenizer_config.json", "chat_template"}, "no template");

@@ -43,11 +43,10 @@ TEST(GgufModel, LlamaInHuggingFaceSpelling) {
       R"("num_attention_heads":2,"num_key_value_heads":1,"rms_norm_eps":1e-05,)"
       R"("max_position_embeddings":64,"rope_theta":10000.0,"vocab_size":3,"rope_traditional":true,)"
       R"("bos_token_id":0,"eos_token_id":[1,2],"tie_word_embeddings":true})");
-  EXPECT_EQ(
-      dump_json(loaded->text.gguf_vocab),
-      R"({"model":"gpt2","pre":"smollm","tokens":["a","b","a"],"token_types":[1,3,1],)"
-      R"("scores":[0.5,1.0,2.0],"merges":["a b"],"bos_id":0,"eos_id":1,"eot_id":2,)"
-      R"("add_bos":false})");
+  EXPECT_EQ(dump_json(loaded->text.gguf_vocab),
+            R"({"model":"gpt2","pre":"smollm","tokens":["a","b","a"],"token_types":[1,3,1],)"
+            R"("scores":[0.5,1.0,2.0],"merges":["a b"],"bos_id":0,"eos_id":1,"eot_id":2,)"
+            R"("add_bos":false})");
   EXPECT_EQ(loaded->text.chat_template, "{{ messages }}");
   EXPECT_TRUE(loaded->quantization.is_null());
   Weights weights(loaded->tensors, "m.gguf");

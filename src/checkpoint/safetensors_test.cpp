@@ -160,10 +160,10 @@ TEST(Safetensors, HeaderLengthIsCheckedFirst) {
 }
 
 TEST(Safetensors, EveryCutIsAnError) {
-  const std::string whole = safetensors_file(
-      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-      R"("b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})",
-      11);
+  const std::string whole =
+      safetensors_file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                       R"("b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})",
+                       11);
   ASSERT_TRUE(parse(whole).ok());
   for (size_t len = 0; len < whole.size(); ++len)
     expect_error(parse(whole.substr(0, len)), Code::corrupt, {"m.safetensors"},

@@ -29,9 +29,9 @@ struct Command {
 const std::vector<Command>& commands();
 
 // TENON_COMMAND(ls, "models on this machine", LsVerb) at the end of commands/ls.cpp.
-#define TENON_COMMAND(verb, summary, Type) \
-  extern const Command command_##verb; \
-  const Command command_##verb { \
+#define TENON_COMMAND(verb, summary, Type)                                             \
+  extern const Command command_##verb;                                                 \
+  const Command command_##verb {                                                       \
     #verb, summary, []() -> std::unique_ptr<Verb> { return std::make_unique<Type>(); } \
   }
 

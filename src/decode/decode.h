@@ -1,6 +1,7 @@
-// The door of decode: one round over a batch of rows: draft -> verify -> accept -> keep or roll back.
-// Thread: the engine's; sampling is plain C++ over float32 rows, the same on every device.
-// Units: positions and steps are tokens; step i of a request is its i-th drawn token, whatever drew it.
+// The door of decode: one round over a batch of rows: draft -> verify -> accept -> keep or roll
+// back. Thread: the engine's; sampling is plain C++ over float32 rows, the same on every device.
+// Units: positions and steps are tokens; step i of a request is its i-th drawn token, whatever drew
+// it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,12 +20,12 @@ namespace tenon::decode {
 
 struct Drawn {
   int32_t id = 0;
-  float logprob = 0;               // after bias, penalties and masks; before temperature and filters
-  std::vector<TokenLogprob> top;   // best first; empty unless asked for
+  float logprob = 0;  // after bias, penalties and masks; before temperature and filters
+  std::vector<TokenLogprob> top;  // best first; empty unless asked for
 };
 
-// One request's sampling settings, ready to use at any step. A draw depends on the logits, the settings,
-// the history and (seed, choice, step) only.
+// One request's sampling settings, ready to use at any step. A draw depends on the logits, the
+// settings, the history and (seed, choice, step) only.
 class StepSampler {
  public:
   StepSampler(SamplingParams params, int top_logprobs);
@@ -36,7 +37,7 @@ class StepSampler {
  private:
   SamplingParams params_;
   int top_logprobs_;
-  std::vector<float> work_;          // logits, then log-probabilities
+  std::vector<float> work_;  // logits, then log-probabilities
   std::vector<int32_t> candidates_;  // ids still in the running
 };
 
@@ -58,27 +59,27 @@ std::vector<std::string> draft_sources();
 struct RowWork {
   int slot = 0;
   std::span<const int32_t> known;  // prompt and output so far; computed < known.size()
-  int computed = 0;                // tokens already in the caches
-  int count = 0;                   // tokens to compute now, from `computed`
-  int num_drafts = 0;              // most drafts worth verifying; 0 unless the row reaches its last token
-  int step = 0;                    // index of the next token to draw
+  int computed = 0;  // tokens already in the caches
+  int count = 0;  // tokens to compute now, from `computed`
+  int num_drafts = 0;  // most drafts worth verifying; 0 unless the row reaches its last token
+  int step = 0;  // index of the next token to draw
   StepSampler* sampler = nullptr;
-  DraftSource* source = nullptr;   // may be null: no drafts
-  bool want_logits = false;        // copy out every computed position's row
+  DraftSource* source = nullptr;  // may be null: no drafts
+  bool want_logits = false;  // copy out every computed position's row
 };
 
 struct RowOutcome {
-  int computed = 0;                 // tokens of `known` + drawn now in the caches
-  std::vector<Drawn> drawn;         // empty while the row is still behind
+  int computed = 0;  // tokens of `known` + drawn now in the caches
+  std::vector<Drawn> drawn;  // empty while the row is still behind
   int num_drafted = 0;
   int num_accepted = 0;
   std::vector<std::vector<float>> logits;  // want_logits: one row per position kept
-  std::optional<Error> error;       // this row alone failed (NaN logits); its caches must be closed
+  std::optional<Error> error;  // this row alone failed (NaN logits); its caches must be closed
 };
 
-// Computes every row's tokens in one forward, draws where a row reached its last known token, verifies
-// drafts, and leaves each row's caches holding exactly `computed` tokens. Throws when the forward fails:
-// then every row's caches are suspect and must be closed.
+// Computes every row's tokens in one forward, draws where a row reached its last known token,
+// verifies drafts, and leaves each row's caches holding exactly `computed` tokens. Throws when the
+// forward fails: then every row's caches are suspect and must be closed.
 std::vector<RowOutcome> run_round(graph::Model& model, std::span<RowWork> rows);
 
 }  // namespace tenon::decode

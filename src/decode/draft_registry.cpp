@@ -25,7 +25,8 @@ Result<std::unique_ptr<DraftSource>> make_draft_source(const std::string& spec) 
   const std::string name = spec.substr(0, colon);
   for (const Source& source : kSources)
     if (name == source.name)
-      return source.make(colon == std::string::npos ? std::string_view() : std::string_view(spec).substr(colon + 1));
+      return source.make(colon == std::string::npos ? std::string_view()
+                                                    : std::string_view(spec).substr(colon + 1));
   return unsupported("--draft {}: this build has {}", spec, fmt::join(draft_sources(), ", "));
 }
 

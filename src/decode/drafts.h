@@ -1,5 +1,5 @@
-// The makers that drafts/<source>.cpp define, one per ENTRY in drafts.def. `argument`: what follows the
-// colon in --draft source:argument.
+// The makers that drafts/<source>.cpp define, one per ENTRY in drafts.def. `argument`: what follows
+// the colon in --draft source:argument.
 #pragma once
 #include "decode/decode.h"
 

@@ -1,6 +1,6 @@
 // Philox4x32-10: counter-based random bits; the same (key, counter) gives the same bits everywhere.
-// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; test vectors from its
-// reference distribution (Random123).
+// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; test vectors from
+// its reference distribution (Random123).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -36,7 +36,9 @@ std::vector<Running> lay_out(std::span<RowWork> rows, std::vector<int32_t>& ids,
     const int len = static_cast<int>(ids.size()) - start;
     row.slice = {work.slot, start, len, work.computed};
     // Logits are wanted of the last known token and of each draft, or of everything.
-    const int wanted = work.want_logits ? len : row.draws ? 1 + static_cast<int>(row.drafts.size()) : 0;
+    const int wanted = work.want_logits ? len
+                       : row.draws      ? 1 + static_cast<int>(row.drafts.size())
+                                        : 0;
     row.first_logits = static_cast<int>(selected.size());
     row.num_logits = wanted;
     for (int i = len - wanted; i < len; ++i) selected.push_back(start + i);
@@ -45,7 +47,8 @@ std::vector<Running> lay_out(std::span<RowWork> rows, std::vector<int32_t>& ids,
   return running;
 }
 
-// The walk: tokens are drawn one after another; a draft only decides whether the next logits row is of use.
+// The walk: tokens are drawn one after another; a draft only decides whether the next logits row is
+// of use.
 void walk(const Running& row, const float* logits, int vocab, RowOutcome& out) {
   RowWork& work = *row.work;
   const int num_drafts = static_cast<int>(row.drafts.size());
@@ -101,7 +104,8 @@ std::vector<RowOutcome> run_round(graph::Model& model, std::span<RowWork> rows) 
   if (!selected.empty()) {
     const mx::array index(selected.begin(), {static_cast<int>(selected.size())}, mx::int32);
     const bool all = selected.size() == ids.size();
-    logits = mx::contiguous(mx::astype(model.logits(all ? hidden : mx::take(hidden, index, 0)), mx::float32));
+    logits = mx::contiguous(
+        mx::astype(model.logits(all ? hidden : mx::take(hidden, index, 0)), mx::float32));
     results.push_back(*logits);
   } else {
     results.push_back(hidden);

@@ -1,5 +1,5 @@
-// The walk, with a draft source that is told what to propose: whatever it proposes, the tokens are those
-// of plain decoding, and the caches hold exactly what was kept.
+// The walk, with a draft source that is told what to propose: whatever it proposes, the tokens are
+// those of plain decoding, and the caches hold exactly what was kept.
 #include <gtest/gtest.h>
 
 #include "decode/decode.h"
@@ -27,7 +27,8 @@ class ToyModel final : public graph::Model {
     std::vector<float> next;
     for (const ops::RowSlice& row : rows)
       for (int i = 0; i < row.len; ++i)
-        next.push_back(static_cast<float>((5 * ids.data<int32_t>()[row.start + i] + row.offset + i) % kVocab));
+        next.push_back(
+            static_cast<float>((5 * ids.data<int32_t>()[row.start + i] + row.offset + i) % kVocab));
     return mx::array(next.begin(), {static_cast<int>(next.size()), 1});
   }
   mx::array logits(const mx::array& hidden) override {
@@ -70,8 +71,13 @@ TEST(Round, AnyDraftsGiveThePlainTokens) {
     greedy.temperature = 0;
     StepSampler sampler(greedy, -1);
     const std::vector<int32_t> known{1, 2};
-    RowWork work{.slot = 0, .known = known, .computed = 0, .count = 2, .num_drafts = 4,
-                 .sampler = &sampler, .source = &source};
+    RowWork work{.slot = 0,
+                 .known = known,
+                 .computed = 0,
+                 .count = 2,
+                 .num_drafts = 4,
+                 .sampler = &sampler,
+                 .source = &source};
     const auto out = run_round(model, std::span(&work, 1));
     ASSERT_FALSE(out[0].error);
     EXPECT_EQ(out[0].num_accepted, good);

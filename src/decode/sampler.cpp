@@ -1,7 +1,7 @@
-// The step sampler. Order (README, "Sampling"): logit_bias -> repetition -> presence -> frequency ->
-// log-softmax (log-probabilities are reported from here) -> top-p -> min-p -> XTC -> top-k ->
-// temperature -> draw. Every sum runs in float64 in token-id order, so no result depends on a sort's
-// handling of equal keys; ties go to the lower id.
+// The step sampler. Order (README, "Sampling"): logit_bias -> repetition -> presence -> frequency
+// -> log-softmax (log-probabilities are reported from here) -> top-p -> min-p -> XTC -> top-k ->
+// temperature -> draw. Every sum runs in float64 in token-id order, so no result depends on a
+// sort's handling of equal keys; ties go to the lower id.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -17,8 +17,11 @@ std::span<const int32_t> last(std::span<const int32_t> history, int n) {
   return n < 0 || history.size() <= static_cast<size_t>(n) ? history : history.last(n);
 }
 
-void penalize(std::vector<float>& logits, std::span<const int32_t> history, const SamplingParams& p) {
-  const auto inside = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < logits.size(); };
+void penalize(std::vector<float>& logits, std::span<const int32_t> history,
+              const SamplingParams& p) {
+  const auto inside = [&](int32_t id) {
+    return id >= 0 && static_cast<size_t>(id) < logits.size();
+  };
   const auto counts = [&](int context) {
     std::unordered_map<int32_t, int> n;
     for (int32_t id : last(history, context))
@@ -87,7 +90,8 @@ void keep_top_p(std::vector<int32_t>& ids, const std::vector<float>& logprobs, d
   std::sort(ids.begin(), ids.end(), ByLogprob{logprobs});
   double sum = 0;
   size_t kept = 0;
-  while (kept < ids.size() && sum < top_p) sum += std::exp(static_cast<double>(logprobs[ids[kept++]]));
+  while (kept < ids.size() && sum < top_p)
+    sum += std::exp(static_cast<double>(logprobs[ids[kept++]]));
   ids.resize(std::max<size_t>(kept, 1));
 }
 
@@ -99,7 +103,8 @@ void keep_min_p(std::vector<int32_t>& ids, const std::vector<float>& logprobs, i
 }
 
 // Exclude top choices: of the tokens above the threshold, only the least likely stays.
-void drop_top_choices(std::vector<int32_t>& ids, const std::vector<float>& logprobs, double threshold) {
+void drop_top_choices(std::vector<int32_t>& ids, const std::vector<float>& logprobs,
+                      double threshold) {
   const double floor = std::log(threshold);
   int32_t least = -1;
   int num_above = 0;

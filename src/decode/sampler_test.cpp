@@ -11,8 +11,8 @@
 namespace tenon::decode {
 namespace {
 
-Drawn draw(const SamplingParams& p, const std::vector<float>& logits, std::vector<int32_t> history = {},
-           uint32_t step = 0, int top = 0) {
+Drawn draw(const SamplingParams& p, const std::vector<float>& logits,
+           std::vector<int32_t> history = {}, uint32_t step = 0, int top = 0) {
   StepSampler sampler(p, top);
   auto drawn = sampler.draw(logits, history, step);
   EXPECT_TRUE(drawn.ok()) << drawn.error().message;
@@ -23,10 +23,12 @@ Drawn draw(const SamplingParams& p, const std::vector<float>& logits, std::vecto
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
             (PhiloxCounter{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}));
-  EXPECT_EQ(philox4x32({0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}, {0xffffffffu, 0xffffffffu}),
-            (PhiloxCounter{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
-  EXPECT_EQ(philox4x32({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, {0xa4093822u, 0x299f31d0u}),
-            (PhiloxCounter{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}));
+  EXPECT_EQ(
+      philox4x32({0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}, {0xffffffffu, 0xffffffffu}),
+      (PhiloxCounter{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
+  EXPECT_EQ(
+      philox4x32({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, {0xa4093822u, 0x299f31d0u}),
+      (PhiloxCounter{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}));
 }
 
 TEST(Sampler, GreedyTakesTheLowestIdOnTies) {

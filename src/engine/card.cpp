@@ -134,10 +134,13 @@ Status apply_sampling(const Json& fields, std::string_view where, SamplingParams
   TENON_TRY(p.xtc_threshold, json_number_or(fields, "xtc_threshold", where, p.xtc_threshold));
   TENON_TRY(p.repetition_penalty,
             json_number_or(fields, "repetition_penalty", where, p.repetition_penalty));
-  TENON_TRY(p.presence_penalty, json_number_or(fields, "presence_penalty", where, p.presence_penalty));
+  TENON_TRY(p.presence_penalty,
+            json_number_or(fields, "presence_penalty", where, p.presence_penalty));
   TENON_TRY(p.frequency_penalty,
             json_number_or(fields, "frequency_penalty", where, p.frequency_penalty));
-  const auto context = [&](const char* key, int now) { return json_int_or(fields, key, where, now, 0, INT32_MAX); };
+  const auto context = [&](const char* key, int now) {
+    return json_int_or(fields, key, where, now, 0, INT32_MAX);
+  };
   TENON_TRY(p.repetition_context, context("repetition_context_size", p.repetition_context));
   TENON_TRY(p.presence_context, context("presence_context_size", p.presence_context));
   TENON_TRY(p.frequency_context, context("frequency_context_size", p.frequency_context));
@@ -145,7 +148,8 @@ Status apply_sampling(const Json& fields, std::string_view where, SamplingParams
   if (!inside(p.temperature, 0, 5)) return invalid("{}.temperature must be in [0, 5]", where);
   if (!(p.top_p > 0 && p.top_p <= 1)) return invalid("{}.top_p must be in (0, 1]", where);
   if (!inside(p.min_p, 0, 1)) return invalid("{}.min_p must be in [0, 1]", where);
-  if (!inside(p.xtc_probability, 0, 1)) return invalid("{}.xtc_probability must be in [0, 1]", where);
+  if (!inside(p.xtc_probability, 0, 1))
+    return invalid("{}.xtc_probability must be in [0, 1]", where);
   if (!(p.xtc_threshold > 0 && p.xtc_threshold <= 1))
     return invalid("{}.xtc_threshold must be in (0, 1]", where);
   if (!(p.repetition_penalty > 0)) return invalid("{}.repetition_penalty must be above 0", where);
@@ -155,11 +159,13 @@ Status apply_sampling(const Json& fields, std::string_view where, SamplingParams
 Result<std::shared_ptr<Model>> make_card(const EngineOptions& options,
                                          const checkpoint::Checkpoint& c) {
   auto card = std::make_shared<Model>();
-  card->name = options.model_name.empty() ? fs::path(options.model_path).stem().string() : options.model_name;
+  card->name = options.model_name.empty() ? fs::path(options.model_path).stem().string()
+                                          : options.model_name;
   card->created = newest_file_time(options.model_path);
   TENON_OK(read_words(options, c, *card));
   card->end_ids = end_ids(c, *card);
-  TENON_OK(apply_sampling(c.manifest().generation_config, "generation_config.json", card->sampling));
+  TENON_OK(
+      apply_sampling(c.manifest().generation_config, "generation_config.json", card->sampling));
   TENON_OK(apply_sampling(options.sampling_overrides, "flags", card->sampling));
   return card;
 }

@@ -1,8 +1,9 @@
 // The door of engine: the one thread that touches MLX, behind bytes-only calls.
-// Threads: every method may be called from any thread. submit() puts a command on a bounded queue (full:
-// overloaded) and returns at once; events come through the Generation's channel, whose capacity covers the
-// whole reply, so the engine never waits for a reader. Loading happens inside load_engine() with progress.
-// Units: tokens, bytes, milliseconds. No MLX type appears here, so other rooms and fakes need none.
+// Threads: every method may be called from any thread. submit() puts a command on a bounded queue
+// (full: overloaded) and returns at once; events come through the Generation's channel, whose
+// capacity covers the whole reply, so the engine never waits for a reader. Loading happens inside
+// load_engine() with progress. Units: tokens, bytes, milliseconds. No MLX type appears here, so
+// other rooms and fakes need none.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,7 +27,8 @@ struct Model {
   int64_t created = 0;      // unix seconds of the checkpoint's newest file
   int context_len = 0;      // window in tokens: prompt + output
   int vocab_size = 0;       // width of the logits
-  std::vector<int32_t> end_ids;  // union of all ends declared by config, generation config, tokenizer
+  std::vector<int32_t>
+      end_ids;  // union of all ends declared by config, generation config, tokenizer
   std::shared_ptr<const text::Tokenizer> tokenizer;         // null: ids only
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no chat route
   std::string bos_token, eos_token;                         // spellings for the template
@@ -43,10 +45,10 @@ struct GenerationRequest {
   SamplingParams sampling;
   int max_tokens = 0;         // >= 1; clipped to the window by the engine
   bool ignore_end = false;    // go on past end ids
-  int top_logprobs = -1;      // -1: none wanted; 0..20: the chosen token's, plus so many of the best
-  bool want_progress = false; // Progress events during prefill
-  bool want_logits = false;   // Logits events: every position's row, for `tenon logits`
-  int64_t deadline_ms = 0;    // 0: none; else from submit, after which the request ends with an error
+  int top_logprobs = -1;  // -1: none wanted; 0..20: the chosen token's, plus so many of the best
+  bool want_progress = false;  // Progress events during prefill
+  bool want_logits = false;  // Logits events: every position's row, for `tenon logits`
+  int64_t deadline_ms = 0;  // 0: none; else from submit, after which the request ends with an error
   std::function<void()> on_event;  // runs on the engine thread after each event; must be quick
 };
 
@@ -57,11 +59,11 @@ struct Progress {  // prompt tokens computed so far
 };
 struct Token {
   int32_t id = 0;
-  bool end = false;   // an end id: counts as a completion token, has no text
+  bool end = false;  // an end id: counts as a completion token, has no text
   float logprob = 0;  // after bias, penalties and masks; before temperature and filters
   std::vector<TokenLogprob> top;
 };
-struct Logits {       // float32 row that follows position `position`
+struct Logits {  // float32 row that follows position `position`
   int position = 0;
   std::vector<float> row;
 };
@@ -81,7 +83,8 @@ struct Finished {
 };
 using Event = std::variant<Progress, Token, Logits, Finished>;
 
-// One running request, shared by the engine and its reader. Dropping the reader's handle does not cancel.
+// One running request, shared by the engine and its reader. Dropping the reader's handle does not
+// cancel.
 class Generation {
  public:
   explicit Generation(size_t capacity, std::function<void()> on_event)
@@ -97,8 +100,8 @@ class Generation {
 
 struct Stats {
   bool ready = false;
-  int running = 0;   // rows in the batch
-  int waiting = 0;   // admitted, no row yet
+  int running = 0;  // rows in the batch
+  int waiting = 0;  // admitted, no row yet
   uint64_t requests = 0, finished = 0, failed = 0, cancelled = 0, refused = 0;
   uint64_t prompt_tokens = 0, completion_tokens = 0, steps = 0;
   uint64_t kv_bytes = 0, weight_bytes = 0;
@@ -112,8 +115,8 @@ class Engine {
   virtual std::vector<std::shared_ptr<const Model>> models() const = 0;
   // Empty name: the default model. Errors: not_found, reason model_not_found.
   virtual Result<std::shared_ptr<const Model>> model(std::string_view name) const = 0;
-  // Errors: invalid (empty prompt, id outside the vocabulary, context_length_exceeded with both numbers),
-  // overloaded, unavailable, not_found.
+  // Errors: invalid (empty prompt, id outside the vocabulary, context_length_exceeded with both
+  // numbers), overloaded, unavailable, not_found.
   virtual Result<std::shared_ptr<Generation>> submit(GenerationRequest request) = 0;
   virtual Stats stats() const = 0;
   // No new requests; running ones may finish until the deadline, then are cut. Idempotent.
@@ -121,20 +124,20 @@ class Engine {
 };
 
 struct EngineOptions {
-  std::string model_path;        // directory, .gguf file
-  std::string model_name;        // empty: from the path
-  std::string device = "auto";   // auto, cpu, cuda, metal
+  std::string model_path;  // directory, .gguf file
+  std::string model_name;  // empty: from the path
+  std::string device = "auto";  // auto, cpu, cuda, metal
   std::string kernels = "auto";  // auto, mlx, tenon
-  std::string dtype = "auto";    // auto, float32, bfloat16, float16
-  std::string kv = "auto";       // auto (= dtype), f32, f16, bf16
+  std::string dtype = "auto";  // auto, float32, bfloat16, float16
+  std::string kv = "auto";  // auto (= dtype), f32, f16, bf16
   std::string chat_template_file;  // overrides the checkpoint's
-  int threads = 0;               // 0: physical cores
-  int context_len = 0;           // 0: the model's, capped by memory
-  int max_batch = 8;             // rows in a step
-  int max_queue = 256;           // requests admitted beyond the batch
-  int prefill_chunk = 0;         // tokens of one row in one step; 0: chosen by gap_ms and measured speed
-  int gap_ms = 200;              // aim for the longest wait between a running stream's tokens
-  bool start_paused = false;     // steps begin with resume(): all submitted requests meet in one batch
+  int threads = 0;  // 0: physical cores
+  int context_len = 0;  // 0: the model's, capped by memory
+  int max_batch = 8;  // rows in a step
+  int max_queue = 256;  // requests admitted beyond the batch
+  int prefill_chunk = 0;  // tokens of one row in one step; 0: chosen by gap_ms and measured speed
+  int gap_ms = 200;  // aim for the longest wait between a running stream's tokens
+  bool start_paused = false;  // steps begin with resume(): all submitted requests meet in one batch
   // Defaults laid over generation_config.json, as JSON fields of the OpenAI request; null: none.
   Json sampling_overrides;
   std::function<void(const std::string& stage, double fraction)> on_progress;  // load; may be empty
@@ -147,7 +150,8 @@ class LocalEngine : public Engine {
 // Loads the model and starts the engine thread. Blocks until ready or failed.
 Result<std::unique_ptr<LocalEngine>> load_engine(const EngineOptions& options);
 
-// `tenon info`: what a path is and how it would run, or why it is refused. Loads headers, not weights.
+// `tenon info`: what a path is and how it would run, or why it is refused. Loads headers, not
+// weights.
 Result<Json> inspect(const EngineOptions& options);
 
 }  // namespace tenon::engine

@@ -20,7 +20,8 @@ Json profile_json(const profile::Resolved& resolved) {
             {"claim", claim_name(p.fidelity.claim)}}},
           {"required_capabilities", capabilities},
           {"exact_artifact", resolved.exact_artifact},
-          {"artifact_fingerprint", resolved.artifact_fingerprint ? Json(*resolved.artifact_fingerprint) : Json()},
+          {"artifact_fingerprint",
+           resolved.artifact_fingerprint ? Json(*resolved.artifact_fingerprint) : Json()},
           {"config_fingerprint", resolved.config_fingerprint},
           {"model_type", resolved.model_type},
           {"reasons", resolved.reasons}};
@@ -39,7 +40,10 @@ Json weights_json(const checkpoint::Weights& weights) {
     bytes += view->bytes.size();
     ++formats[format_name(view->format)];
   }
-  return {{"tensors", weights.names().size()}, {"elements", elements}, {"bytes", bytes}, {"formats", formats}};
+  return {{"tensors", weights.names().size()},
+          {"elements", elements},
+          {"bytes", bytes},
+          {"formats", formats}};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// From a path to a model that runs: open, resolve, choose device and kernels, build, account for memory.
+// From a path to a model that runs: open, resolve, choose device and kernels, build, account for
+// memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ Status choose_device(const std::string& name, Choice& choice) {
     return {};
   }
   if (!has_gpu || (name != "auto" && name != gpu))
-    return unsupported("--device {}: this MLX library has {}", name, has_gpu ? gpu + " and cpu" : "only cpu");
+    return unsupported("--device {}: this MLX library has {}", name,
+                       has_gpu ? gpu + " and cpu" : "only cpu");
   choice.device = mx::Device(mx::Device::gpu);
   choice.device_name = gpu;
   return {};
@@ -47,7 +49,8 @@ Status account(const EngineOptions& options, const graph::Model& model, double b
   const int stated = model.shape().context_len > 0 ? model.shape().context_len : kDefaultContext;
   card.context_len = options.context_len > 0 ? options.context_len : stated;
   if (options.context_len > stated)
-    log_warn("--context {} is past the {} positions this model was trained for", options.context_len, stated);
+    log_warn("--context {} is past the {} positions this model was trained for",
+             options.context_len, stated);
   const double fits = static_cast<double>(cache_bytes_max) / std::max(bytes_per_token, 1.0);
   if (card.context_len <= fits) return {};
   if (options.context_len > 0)
@@ -99,7 +102,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) try {
                                      {choice.kernels, choice.dtype, choice.kv_dtype}));
   TENON_OK(weights.finish());
   LoadedModel loaded;
-  TENON_OK(account(options, *model, model->caches().bytes_per_token(), *card, loaded.cache_bytes_max));
+  TENON_OK(
+      account(options, *model, model->caches().bytes_per_token(), *card, loaded.cache_bytes_max));
   card->vocab_size = model->shape().vocab_size;
   card->profile_id = choice.resolved.profile->id;
   card->kernels = choice.kernels->name();

@@ -53,7 +53,8 @@ class Local final : public LocalEngine {
 
   Result<std::shared_ptr<Generation>> submit(GenerationRequest request) override {
     TENON_OK(check(request));
-    auto generation = std::make_shared<Generation>(event_capacity(request), std::move(request.on_event));
+    auto generation =
+        std::make_shared<Generation>(event_capacity(request), std::move(request.on_event));
     {
       std::lock_guard lock(flight_mutex_);
       if (draining_) return unavailable("the server is stopping");
@@ -84,17 +85,19 @@ class Local final : public LocalEngine {
   }
 
  private:
-  // Clips max_tokens to the window. The caches hold at most context_len tokens; the last token drawn is
-  // never fed back, so prompt + output may be one longer.
+  // Clips max_tokens to the window. The caches hold at most context_len tokens; the last token
+  // drawn is never fed back, so prompt + output may be one longer.
   Status check(GenerationRequest& r) const {
     TENON_TRY(const auto card, model(r.model));
     if (r.prompt_ids.empty()) return invalid("the prompt is empty").at("prompt");
     for (int32_t id : r.prompt_ids)
       if (id < 0 || id >= card->vocab_size)
-        return invalid("token id {} is outside the vocabulary of {}", id, card->vocab_size).at("prompt");
+        return invalid("token id {} is outside the vocabulary of {}", id, card->vocab_size)
+            .at("prompt");
     const auto prompt_len = static_cast<int64_t>(r.prompt_ids.size());
     if (prompt_len > card->context_len)
-      return invalid("the prompt has {} tokens, the context window is {}", prompt_len, card->context_len)
+      return invalid("the prompt has {} tokens, the context window is {}", prompt_len,
+                     card->context_len)
           .because("context_length_exceeded");
     if (r.max_tokens < 1) return invalid("max_tokens must be at least 1").at("max_tokens");
     r.max_tokens = std::min(r.max_tokens, static_cast<int>(card->context_len - prompt_len) + 1);

@@ -13,7 +13,8 @@ double ms_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-// Prefill pieces: small until the machine's speed is known, never so large that a cancel waits for long.
+// Prefill pieces: small until the machine's speed is known, never so large that a cancel waits for
+// long.
 constexpr int kBudgetMin = 4;
 constexpr int kBudgetFirst = 16;
 constexpr int kBudgetMax = 512;
@@ -66,7 +67,8 @@ void Loop::admit(Submission submission) {
   auto sequence = std::make_unique<Sequence>(id, std::move(submission));
   Sequence& s = *sequence;
   sequences_.emplace(id, std::move(sequence));
-  if (Status status = scheduler_.admit({id, s.prompt_len, s.from.request.max_tokens}); !status.ok()) {
+  if (Status status = scheduler_.admit({id, s.prompt_len, s.from.request.max_tokens});
+      !status.ok()) {
     finish(s, FinishReason::error, std::move(status).error());
     sequences_.erase(id);
   }
@@ -107,9 +109,9 @@ int Loop::budget_tokens(bool any_decoding) const {
 }
 
 void Loop::step() {
-  const bool any_decoding = std::any_of(sequences_.begin(), sequences_.end(), [](const auto& entry) {
-    return entry.second->slot >= 0 && entry.second->num_drawn() > 0;
-  });
+  const bool any_decoding = std::any_of(
+      sequences_.begin(), sequences_.end(),
+      [](const auto& entry) { return entry.second->slot >= 0 && entry.second->num_drawn() > 0; });
   const auto plan = scheduler_.plan(budget_tokens(any_decoding), options_.prefill_chunk);
   if (plan.empty()) return;
   std::vector<decode::RowWork> work;
@@ -236,7 +238,9 @@ void Loop::end_all(const Error& error) {
 // Speed of this machine on this model, for budgets and /stats.
 void Loop::measure(int num_tokens, int num_prefill, double seconds) {
   if (seconds <= 0) return;
-  const auto blend = [](double old, double fresh) { return old <= 0 ? fresh : 0.7 * old + 0.3 * fresh; };
+  const auto blend = [](double old, double fresh) {
+    return old <= 0 ? fresh : 0.7 * old + 0.3 * fresh;
+  };
   if (num_tokens > 1) tokens_per_s_ = blend(tokens_per_s_, num_tokens / seconds);
   if (num_prefill > 0) totals_.prefill_tok_s = blend(totals_.prefill_tok_s, num_prefill / seconds);
   if (num_tokens > num_prefill)

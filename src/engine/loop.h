@@ -1,8 +1,8 @@
 // The one loop: plan -> round -> commit. Owned and run by the engine thread alone.
 //
-// Everything a running request has on this thread lives in a Sequence; what readers see goes through its
-// Generation's channel. A failed round drops the caches of every row in it, sends each an error event, and
-// the loop goes on.
+// Everything a running request has on this thread lives in a Sequence; what readers see goes
+// through its Generation's channel. A failed round drops the caches of every row in it, sends each
+// an error event, and the loop goes on.
 #pragma once
 #include <chrono>
 #include <functional>

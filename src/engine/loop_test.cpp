@@ -10,8 +10,8 @@ namespace mx = mlx::core;
 
 constexpr int kVocab = 11;
 
-// After token t comes (3 t + 1) mod V; one layer of real cache, so that lengths are checked. Throws in
-// the forward that holds `poison`, and answers NaN after `nan_after`.
+// After token t comes (3 t + 1) mod V; one layer of real cache, so that lengths are checked. Throws
+// in the forward that holds `poison`, and answers NaN after `nan_after`.
 class ToyModel final : public graph::Model {
  public:
   ToyModel() {
@@ -61,7 +61,8 @@ struct Fixture {
     loop = std::make_unique<Loop>(LoadedModel{card, std::move(model), 1 << 20}, options, &board,
                                   [this] { ++finished; });
   }
-  std::shared_ptr<Generation> submit(std::vector<int32_t> prompt, int max_tokens, int64_t deadline_ms = 0) {
+  std::shared_ptr<Generation> submit(std::vector<int32_t> prompt, int max_tokens,
+                                     int64_t deadline_ms = 0) {
     GenerationRequest r;
     r.prompt_ids = std::move(prompt);
     r.max_tokens = max_tokens;
@@ -164,8 +165,8 @@ TEST(Loop, AFailedStepEndsItsRowsAndTheLoopGoesOn) {
 TEST(Loop, NanLogitsEndOneRequestOnly) {
   Fixture f;
   f.toy->nan_after = 4;
-  auto bad = f.submit({0}, 5);    // 0 -> 1 -> 4 -> NaN
-  auto good = f.submit({2}, 3);   // 2 -> 7 -> 0 -> 1
+  auto bad = f.submit({0}, 5);  // 0 -> 1 -> 4 -> NaN
+  auto good = f.submit({2}, 3);  // 2 -> 7 -> 0 -> 1
   f.run();
   const Outcome out = read(*bad);
   EXPECT_EQ(out.ids, (std::vector<int32_t>{1, 4}));

@@ -24,8 +24,8 @@ std::string family_file(profile::Graph graph) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
-                                     const profile::Manifest& manifest, checkpoint::Weights& weights,
-                                     const BuildOptions& options) {
+                                     const profile::Manifest& manifest,
+                                     checkpoint::Weights& weights, const BuildOptions& options) {
   TENON_OK(profile::assert_resolved(manifest, resolved));
   const std::string name = family_file(resolved.profile->execution.graph);
   for (const Family& family : kFamilies)

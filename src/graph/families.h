@@ -8,8 +8,9 @@ using FamilyBuilder = Result<std::unique_ptr<Model>> (*)(const profile::Resolved
                                                          const profile::Manifest&,
                                                          checkpoint::Weights&, const BuildOptions&);
 #define ENTRY(family)                                                                           \
-  Result<std::unique_ptr<Model>> build_##family(const profile::Resolved&, const profile::Manifest&, \
-                                                checkpoint::Weights&, const BuildOptions&);
+  Result<std::unique_ptr<Model>> build_##family(const profile::Resolved&,                       \
+                                                const profile::Manifest&, checkpoint::Weights&, \
+                                                const BuildOptions&);
 #include "graph/families.def"
 #undef ENTRY
 

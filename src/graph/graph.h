@@ -1,8 +1,8 @@
 // The door of graph: a loaded model as a function from ids to hidden states to logits.
 // Families live in families/<family>.cpp, one file each, read top to bottom like a paper.
 // Thread: the engine's. Shapes: ids int32 [N]; hidden [N, E] after the final norm; logits [M, V].
-// Errors while building: Result, naming file, tensor or config field; while running: exceptions whose text
-// begins "[op_name]".
+// Errors while building: Result, naming file, tensor or config field; while running: exceptions
+// whose text begins "[op_name]".
 #pragma once
 #include <memory>
 #include <string>
@@ -41,10 +41,11 @@ struct BuildOptions {
   mx::Dtype kv_dtype = mx::float32;  // of stored keys and values
 };
 
-// Takes every tensor it needs from `weights`; what is left over is the caller's to report (finish()).
+// Takes every tensor it needs from `weights`; what is left over is the caller's to report
+// (finish()).
 Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
-                                     const profile::Manifest& manifest, checkpoint::Weights& weights,
-                                     const BuildOptions& options);
+                                     const profile::Manifest& manifest,
+                                     checkpoint::Weights& weights, const BuildOptions& options);
 
 // The dtype the checkpoint's floating weights are stored in.
 Result<mx::Dtype> stored_dtype(const checkpoint::Weights& weights);

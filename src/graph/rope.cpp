@@ -71,16 +71,20 @@ Result<ops::Rope> make_yarn(const RopeRequest& r, ops::Rope rope) {
 }
 
 Result<ops::Rope> make_longrope(const RopeRequest& r, ops::Rope rope) {
-  TENON_TRY(const double old_len, json_number(r.scaling, "original_max_position_embeddings", kWhere));
+  TENON_TRY(const double old_len,
+            json_number(r.scaling, "original_max_position_embeddings", kWhere));
   const auto it = r.scaling.find("long_factor");
   if (it == r.scaling.end() || !it->is_array() || it->size() != static_cast<size_t>(r.dims / 2))
-    return invalid("{}.long_factor must be a list of {} numbers", kWhere, r.dims / 2).at("rope_scaling");
+    return invalid("{}.long_factor must be a list of {} numbers", kWhere, r.dims / 2)
+        .at("rope_scaling");
   std::vector<float> factors;
   for (const Json& f : *it) {
-    if (!f.is_number()) return invalid("{}.long_factor holds {}", kWhere, f.dump()).at("rope_scaling");
+    if (!f.is_number())
+      return invalid("{}.long_factor holds {}", kWhere, f.dump()).at("rope_scaling");
     factors.push_back(f.get<float>());
   }
-  rope.freqs = mx::array(factors.begin(), {r.dims / 2}, mx::float32) * wavelengths(r.base, r.dims, r.dims);
+  rope.freqs =
+      mx::array(factors.begin(), {r.dims / 2}, mx::float32) * wavelengths(r.base, r.dims, r.dims);
   const double ratio = r.max_positions / old_len;
   rope.input_scale =
       ratio <= 1 ? 1.0f : static_cast<float>(std::sqrt(1 + std::log(ratio) / std::log(old_len)));
@@ -95,7 +99,8 @@ Result<ops::Rope> make_proportional(const RopeRequest& r, ops::Rope rope) {
     return invalid("{}.partial_rotary_factor {} is outside 0..1", kWhere, part).at("rope_scaling");
   // Exponents run over the whole head (not the rotated part); unrotated pairs have angle 0.
   const mx::array turning = f32(factor) * wavelengths(r.base, rotated, r.dims);
-  const mx::array still = mx::full({(r.dims - rotated) / 2}, std::numeric_limits<float>::infinity());
+  const mx::array still =
+      mx::full({(r.dims - rotated) / 2}, std::numeric_limits<float>::infinity());
   rope.freqs = mx::concatenate({turning, still});
   return rope;
 }
@@ -114,7 +119,8 @@ Result<ops::Rope> make_rope(const RopeRequest& r) {
   }
   Result<ops::Rope> made = unsupported("{}: type '{}' is not known", kWhere, type);
   if (type == "llama3") made = make_llama3(r, rope);
-  if (type == "yarn" || type == "deepseek_yarn" || type == "telechat3-yarn") made = make_yarn(r, rope);
+  if (type == "yarn" || type == "deepseek_yarn" || type == "telechat3-yarn")
+    made = make_yarn(r, rope);
   if (type == "longrope") made = make_longrope(r, rope);
   if (type == "proportional") made = make_proportional(r, rope);
   if (type == "default" || type == "mrope" || type == "linear" || type == "dynamic") {

@@ -1,5 +1,6 @@
 // A config's RoPE description to the numbers a kernel needs.
-// Source: mlx-lm models/rope_utils.py; frequencies are computed with MLX ops in its order, for equal bits.
+// Source: mlx-lm models/rope_utils.py; frequencies are computed with MLX ops in its order, for
+// equal bits.
 #pragma once
 #include "base/json.h"
 #include "ops/ops.h"

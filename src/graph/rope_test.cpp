@@ -1,4 +1,5 @@
-// RoPE descriptions that a config may get wrong. The right ones are compared with mlx-lm in tests/parity.
+// RoPE descriptions that a config may get wrong. The right ones are compared with mlx-lm in
+// tests/parity.
 #include "graph/rope.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,8 @@ namespace tenon::graph {
 namespace {
 
 Result<ops::Rope> rope(const char* scaling) {
-  return make_rope({.dims = 32, .base = 10000, .traditional = false, .scaling = *parse_json(scaling)});
+  return make_rope(
+      {.dims = 32, .base = 10000, .traditional = false, .scaling = *parse_json(scaling)});
 }
 
 TEST(Rope, MistakesNameTheField) {
@@ -16,7 +18,8 @@ TEST(Rope, MistakesNameTheField) {
       {R"({"type":"linear"})", "factor"},
       {R"({"rope_type":"llama3","factor":"8"})", "factor"},
       {R"({"type":"yarn","factor":0})", "factor"},
-      {R"({"type":"longrope","original_max_position_embeddings":64,"long_factor":[1,2]})", "long_factor"},
+      {R"({"type":"longrope","original_max_position_embeddings":64,"long_factor":[1,2]})",
+       "long_factor"},
       {R"({"type":"longrope","long_factor":[1]})", "original_max_position_embeddings"},
       {R"({"type":"proportional","partial_rotary_factor":2})", "partial_rotary_factor"},
       {R"({"type":7})", "type"},

@@ -16,8 +16,8 @@ struct FoundModel {
   std::string name;  // what clients call it
 };
 
-// `spec` empty: the embedded default, looked for in share/models beside the executable's tree, then the
-// install prefix. Errors: not_found, saying where it was looked for and what to run.
+// `spec` empty: the embedded default, looked for in share/models beside the executable's tree, then
+// the install prefix. Errors: not_found, saying where it was looked for and what to run.
 Result<FoundModel> locate_model(std::string_view spec);
 std::vector<FoundModel> list_cached();
 

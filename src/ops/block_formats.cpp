@@ -68,24 +68,24 @@ AffineTriple affine_from_blocks(const WeightView& view) {
   const int64_t block_bytes = format_block(view.format).bytes;
   for (size_t b = 0; b < num_blocks; ++b, block += block_bytes) {
     scales_out[b] = load_half(block);
-    biases_out[b] = affine->has_min ? load_half(block + 2)
-                                    : mx::float16_t(-affine->zero * static_cast<float>(scales_out[b]));
+    biases_out[b] = affine->has_min
+                        ? load_half(block + 2)
+                        : mx::float16_t(-affine->zero * static_cast<float>(scales_out[b]));
     uint8_t* out = weight_out + b * packed_bytes;
     affine->bits == 4 ? repack_nibbles(block + affine->header_bytes, out)
                       : repack_bytes(block + affine->header_bytes, out);
   }
   const mx::Shape group_shape{rows, groups};
-  return {mx::array(std::move(weight), {rows, static_cast<int>(groups * packed_bytes / 4)},
-                    mx::uint32),
-          mx::array(std::move(scales), group_shape, mx::float16),
-          mx::array(std::move(biases), group_shape, mx::float16),
-          affine->bits};
+  return {
+      mx::array(std::move(weight), {rows, static_cast<int>(groups * packed_bytes / 4)}, mx::uint32),
+      mx::array(std::move(scales), group_shape, mx::float16),
+      mx::array(std::move(biases), group_shape, mx::float16), affine->bits};
 }
 
 mx::array dequantize_blocks(const WeightView& view) {
   const AffineTriple t = affine_from_blocks(view);
-  return mx::dequantize(t.weight, mx::astype(t.scales, mx::float32), mx::astype(t.biases, mx::float32),
-                        kBlockGroup, t.bits);
+  return mx::dequantize(t.weight, mx::astype(t.scales, mx::float32),
+                        mx::astype(t.biases, mx::float32), kBlockGroup, t.bits);
 }
 
 }  // namespace tenon::ops

@@ -1,6 +1,7 @@
-// GGUF block formats as MLX affine triples. Q4_0, Q4_1 and Q8_0 are affine already: w = q*scale + bias per
-// 32 elements, so they are repacked (not requantized) into MLX's layout, as MLX's own reader does.
-// Source: block layouts of https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+// GGUF block formats as MLX affine triples. Q4_0, Q4_1 and Q8_0 are affine already: w = q*scale +
+// bias per 32 elements, so they are repacked (not requantized) into MLX's layout, as MLX's own
+// reader does. Source: block layouts of
+// https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 #pragma once
 #include "ops/ops.h"
 

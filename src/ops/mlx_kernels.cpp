@@ -90,8 +90,8 @@ mx::array MlxKernels::embed(const mx::array& ids, const Matrix& table, mx::Dtype
   const MlxMatrix& m = as_mlx(table);
   const mx::array rows = mx::take(m.weight, ids, 0);
   if (m.bits == 0) return rows;
-  return mx::dequantize(rows, mx::take(*m.scales, ids, 0), mx::take(*m.biases, ids, 0), m.group_size,
-                        m.bits);
+  return mx::dequantize(rows, mx::take(*m.scales, ids, 0), mx::take(*m.biases, ids, 0),
+                        m.group_size, m.bits);
 }
 
 mx::array MlxKernels::rms_norm(const mx::array& x, const RmsNorm& norm) const {
@@ -108,7 +108,8 @@ mx::array MlxKernels::linear(const mx::array& x, const Matrix& w) const {
   return m.bias ? y + *m.bias : y;
 }
 
-mx::array MlxKernels::linear_add(const mx::array& x, const Matrix& w, const mx::array& residual) const {
+mx::array MlxKernels::linear_add(const mx::array& x, const Matrix& w,
+                                 const mx::array& residual) const {
   return residual + linear(x, w);
 }
 
@@ -120,7 +121,8 @@ std::vector<mx::array> MlxKernels::norm_linear(const mx::array& x, const RmsNorm
   return out;
 }
 
-mx::array MlxKernels::norm_mlp_add(const mx::array& x, const RmsNorm& norm, const GatedMlp& mlp) const {
+mx::array MlxKernels::norm_mlp_add(const mx::array& x, const RmsNorm& norm,
+                                   const GatedMlp& mlp) const {
   const mx::array normed = rms_norm(x, norm);
   const mx::array gate = silu(linear(normed, *mlp.gate));
   return linear_add(gate * linear(normed, *mlp.up), *mlp.down, x);
@@ -143,7 +145,8 @@ Result<std::shared_ptr<const Kernels>> make_kernels(const std::string& name, mx:
   static_cast<void>(device);  // the stock ops run on every device
   if (name == "mlx" || name == "auto") return std::shared_ptr<const Kernels>(new MlxKernels);
   if (name == "tenon")
-    return unsupported("--kernels tenon: this build has no kernels of its own yet; use mlx or auto");
+    return unsupported(
+        "--kernels tenon: this build has no kernels of its own yet; use mlx or auto");
   return invalid("--kernels {}: use auto, mlx or tenon", name);
 }
 

@@ -1,6 +1,7 @@
-// Kernel family `mlx`: MLX's stock ops in mlx-lm's order, so that logits are bit-equal to mlx-lm 0.32.2 on
-// the same device (fidelity tier L1). Results may depend on shapes where a stock op's do.
-// Source: mlx-lm's models/llama.py, activations.py, rope_utils.py; mlx.nn's Linear and QuantizedLinear.
+// Kernel family `mlx`: MLX's stock ops in mlx-lm's order, so that logits are bit-equal to mlx-lm
+// 0.32.2 on the same device (fidelity tier L1). Results may depend on shapes where a stock op's do.
+// Source: mlx-lm's models/llama.py, activations.py, rope_utils.py; mlx.nn's Linear and
+// QuantizedLinear.
 #pragma once
 #include "ops/ops.h"
 
@@ -14,10 +15,12 @@ class MlxKernels final : public Kernels {
   mx::array embed(const mx::array& ids, const Matrix& table, mx::Dtype dtype) const override;
   mx::array rms_norm(const mx::array& x, const RmsNorm& norm) const override;
   mx::array linear(const mx::array& x, const Matrix& w) const override;
-  mx::array linear_add(const mx::array& x, const Matrix& w, const mx::array& residual) const override;
+  mx::array linear_add(const mx::array& x, const Matrix& w,
+                       const mx::array& residual) const override;
   std::vector<mx::array> norm_linear(const mx::array& x, const RmsNorm& norm,
                                      std::span<const MatrixPtr> ws) const override;
-  mx::array norm_mlp_add(const mx::array& x, const RmsNorm& norm, const GatedMlp& mlp) const override;
+  mx::array norm_mlp_add(const mx::array& x, const RmsNorm& norm,
+                         const GatedMlp& mlp) const override;
   mx::array rope(const mx::array& x, Rows rows, const Rope& rope) const override;
 };
 

@@ -1,11 +1,12 @@
-// The door of ops: the arithmetic of a model, as coarse operations that one kernel family implements whole.
-// A Kernels object is pinned for the life of a loaded model; graph and cache code calls it and never a
-// stock MLX op where a kernel of ours may stand. Coarse on purpose: about four calls a layer, so that a
-// family can make each of them one primitive (on a CPU every hand-off to MLX costs microseconds).
+// The door of ops: the arithmetic of a model, as coarse operations that one kernel family
+// implements whole. A Kernels object is pinned for the life of a loaded model; graph and cache code
+// calls it and never a stock MLX op where a kernel of ours may stand. Coarse on purpose: about four
+// calls a layer, so that a family can make each of them one primitive (on a CPU every hand-off to
+// MLX costs microseconds).
 //
-// Layout: activations are [N, E]; N is the sum of the new tokens of all rows in this step, row after row.
-// Thread: the engine's. Errors: exceptions whose text begins "[op_name]". Dtypes: results have the dtype
-// of x; scalars are built in x's dtype, as Python's weak scalars are.
+// Layout: activations are [N, E]; N is the sum of the new tokens of all rows in this step, row
+// after row. Thread: the engine's. Errors: exceptions whose text begins "[op_name]". Dtypes:
+// results have the dtype of x; scalars are built in x's dtype, as Python's weak scalars are.
 #pragma once
 #include <mlx/mlx.h>
 
@@ -81,12 +82,14 @@ class Kernels {
   // x @ W^T (+ bias): [N, in] -> [N, out]
   virtual mx::array linear(const mx::array& x, const Matrix& w) const = 0;
   // residual + linear(x, w)
-  virtual mx::array linear_add(const mx::array& x, const Matrix& w, const mx::array& residual) const = 0;
+  virtual mx::array linear_add(const mx::array& x, const Matrix& w,
+                               const mx::array& residual) const = 0;
   // linear(rms_norm(x), w) for each w
   virtual std::vector<mx::array> norm_linear(const mx::array& x, const RmsNorm& norm,
                                              std::span<const MatrixPtr> ws) const = 0;
   // x + mlp(rms_norm(x))
-  virtual mx::array norm_mlp_add(const mx::array& x, const RmsNorm& norm, const GatedMlp& mlp) const = 0;
+  virtual mx::array norm_mlp_add(const mx::array& x, const RmsNorm& norm,
+                                 const GatedMlp& mlp) const = 0;
   // x [N, H, D], each row rotated by its own positions
   virtual mx::array rope(const mx::array& x, Rows rows, const Rope& rope) const = 0;
 };
@@ -99,7 +102,8 @@ Result<std::shared_ptr<const Kernels>> make_kernels(const std::string& name, mx:
 mx::array dense_array(const WeightView& view, mx::Dtype dtype);
 // The array with its stored dtype, byte for byte. Dense formats only. A copy.
 mx::array stored_array(const WeightView& view);
-Result<mx::Dtype> parse_dtype(std::string_view name);  // "f32"/"float32", "bf16"/"bfloat16", "f16"/"float16"
+Result<mx::Dtype> parse_dtype(
+    std::string_view name);  // "f32"/"float32", "bf16"/"bfloat16", "f16"/"float16"
 const char* dtype_name(mx::Dtype dtype);
 
 // Weakly typed scalar: a 0-d array in x's dtype.

@@ -50,7 +50,8 @@ TEST_P(Blocks, DequantizeAsDefined) {
     ASSERT_NEAR(got.data<float>()[i], want, 2e-3f * (1 + std::abs(want))) << i;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Affine, Blocks, ::testing::Values(Format::q4_0, Format::q4_1, Format::q8_0),
+INSTANTIATE_TEST_SUITE_P(Affine, Blocks,
+                         ::testing::Values(Format::q4_0, Format::q4_1, Format::q8_0),
                          [](const auto& format) { return format_name(format.param); });
 
 TEST(Blocks, FormatsWithoutAKernelAreRefusedByName) {

@@ -1,5 +1,6 @@
 // The identity of a model that lies in a Hugging Face cache: repository and revision, read off the
-// path. A scanner by hand: the path is the user's, may be long, and std::regex recurses on it.
+// path. A scanner by hand: the path is the user's, may be long, and the standard regex recurses on
+// its input.
 #include <algorithm>
 #include <string_view>
 

@@ -74,10 +74,9 @@ TEST(ProfileCase22, TheFourVectors) {
 TEST(ProfileCase22, CompactTextPerFamily) {
   const std::string off = R"("attentionKEqV":false,"numKvSharedLayers":0,)";
   const std::string dense_tail =
-      off +
-      R"("enableMoeBlock":false,"numExperts":0,"topKExperts":0,)"
-      R"("hiddenSizePerLayerInput":0,"slidingWindow":0,"finalLogitSoftcapping":null,)"
-      R"("kvQuant":null})";
+      off + R"("enableMoeBlock":false,"numExperts":0,"topKExperts":0,)"
+            R"("hiddenSizePerLayerInput":0,"slidingWindow":0,"finalLogitSoftcapping":null,)"
+            R"("kvQuant":null})";
   EXPECT_EQ(
       text_of(dense("llama")),
       R"({"layerTypes":["full_attention","full_attention","full_attention","full_attention"],)"

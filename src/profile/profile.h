@@ -1,9 +1,10 @@
 // The door of profile: from a parsed config to an explicit, immutable statement of what will run.
 // Pure data: no file access, no environment, no clock, no MLX. Thread: all of it is immutable.
-// Source: the model profile specification (capabilities, fidelity, composition, fingerprints); names in
-// quotes below are the ones users see in `tenon info`.
+// Source: the model profile specification (capabilities, fidelity, composition, fingerprints);
+// names in quotes below are the ones users see in `tenon info`.
 //
-//   Manifest (what the files say)  ->  resolve()  ->  Resolved (which graph, loop, fidelity, and why)
+//   Manifest (what the files say)  ->  resolve()  ->  Resolved (which graph, loop, fidelity, and
+//   why)
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,9 +20,24 @@ namespace tenon::profile {
 
 // Alphabetical by spelling; 18 values. The enum order is the spelling order.
 enum class Capability {
-  autoregressive, colibri_container, diffusion, diffusion_gemma_graph, gemma4_graph, generated_graph,
-  glm52_graph, minicpm5_graph, mixed_precision_kv, native_mtp, qwen3_graph, qwen3_moe_graph, qwen35_graph,
-  recurrent_state, safetensors, streamed_experts, universal_dense_graph, vision_sidecar,
+  autoregressive,
+  colibri_container,
+  diffusion,
+  diffusion_gemma_graph,
+  gemma4_graph,
+  generated_graph,
+  glm52_graph,
+  minicpm5_graph,
+  mixed_precision_kv,
+  native_mtp,
+  qwen3_graph,
+  qwen3_moe_graph,
+  qwen35_graph,
+  recurrent_state,
+  safetensors,
+  streamed_experts,
+  universal_dense_graph,
+  vision_sidecar,
 };
 const char* capability_name(Capability c);  // "qwen3.5-graph"
 Result<Capability> parse_capability(std::string_view name, std::string_view profile_id);
@@ -36,7 +52,16 @@ struct Fidelity {
   bool operator==(const Fidelity&) const = default;
 };
 enum class Loader { safetensors, colibri };
-enum class Graph { gemma4, minicpm5, qwen35, qwen3, qwen3_moe, diffusion_gemma, glm52, universal_dense };
+enum class Graph {
+  gemma4,
+  minicpm5,
+  qwen35,
+  qwen3,
+  qwen3_moe,
+  diffusion_gemma,
+  glm52,
+  universal_dense
+};
 enum class Loop { autoregressive, diffusion };
 enum class Specialization { artifact, dedicated, generated, generic };
 const char* tier_name(Tier t);
@@ -71,7 +96,8 @@ struct Manifest {
   Json kv_config;         // kv_config.json, null when absent
 };
 
-// Absent: derive from the path. Explicit none: no identity. Explicit string: the caller vouches for it.
+// Absent: derive from the path. Explicit none: no identity. Explicit string: the caller vouches for
+// it.
 struct ArtifactOption {
   enum class Kind { derive, none, given } kind = Kind::derive;
   std::string value;
@@ -87,7 +113,7 @@ struct Resolved {
   std::optional<std::string> artifact_fingerprint;
   std::string config_fingerprint;
   bool exact_artifact = false;
-  std::string model_type;            // after mlx-lm's remap: the universal-dense descriptor's name
+  std::string model_type;  // after mlx-lm's remap: the universal-dense descriptor's name
   std::vector<std::string> reasons;  // one line each, in the order of decision
 };
 

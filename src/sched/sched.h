@@ -1,10 +1,10 @@
-// The door of sched: which rows compute how many tokens in the next step. Pure bookkeeping: no MLX, no
-// threads, no clock, so a seeded simulator can drive it.
+// The door of sched: which rows compute how many tokens in the next step. Pure bookkeeping: no MLX,
+// no threads, no clock, so a seeded simulator can drive it.
 //
-// A sequence is a count of computed tokens chasing a count of known ones (prompt + output). Prefill is a
-// row far behind, decode a row one behind: plan() treats them alike and gives every running row at least
-// one token, so a long prompt cannot stop a stream and a short prompt does not wait behind a long one.
-// Units: tokens, bytes. Thread: the engine's.
+// A sequence is a count of computed tokens chasing a count of known ones (prompt + output). Prefill
+// is a row far behind, decode a row one behind: plan() treats them alike and gives every running
+// row at least one token, so a long prompt cannot stop a stream and a short prompt does not wait
+// behind a long one. Units: tokens, bytes. Thread: the engine's.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -36,13 +36,13 @@ struct SequenceSpec {
 };
 
 struct Limits {
-  int max_batch = 8;           // rows running at once
-  int max_queue = 256;         // sequences waiting for a row
+  int max_batch = 8;  // rows running at once
+  int max_queue = 256;  // sequences waiting for a row
   double bytes_per_token = 0;  // predicted cache bytes of one token of one row
 };
 
-// One row of a plan: compute `count` tokens from position `computed`; the row draws when that reaches
-// its last known token.
+// One row of a plan: compute `count` tokens from position `computed`; the row draws when that
+// reaches its last known token.
 struct PlannedRow {
   uint64_t id = 0;
   int slot = 0;
@@ -53,8 +53,8 @@ struct PlannedRow {
 
 struct RowResult {
   uint64_t id = 0;
-  int computed = 0;       // tokens in the caches now
-  int num_drawn = 0;      // new known tokens
+  int computed = 0;  // tokens in the caches now
+  int num_drawn = 0;  // new known tokens
   bool finished = false;  // ended by an end id, a limit or an error: the slot is free
 };
 
@@ -64,11 +64,12 @@ class Scheduler {
 
   // Errors: overloaded when the queue is full; too_large when the sequence alone passes the ledger.
   Status admit(const SequenceSpec& spec);
-  // At most `budget_tokens` new tokens in all, at most `row_tokens_max` of one row (0: no limit); each
-  // running row gets at least one whatever the budget.
+  // At most `budget_tokens` new tokens in all, at most `row_tokens_max` of one row (0: no limit);
+  // each running row gets at least one whatever the budget.
   std::vector<PlannedRow> plan(int budget_tokens, int row_tokens_max = 0);
   void commit(const std::vector<RowResult>& results);
-  // Takes a sequence out wherever it is. The slot it held, if it had one: its caches must be closed.
+  // Takes a sequence out wherever it is. The slot it held, if it had one: its caches must be
+  // closed.
   std::optional<int> remove(uint64_t id);
 
   int num_running() const { return static_cast<int>(running_.size()); }
@@ -90,9 +91,9 @@ class Scheduler {
 
   Limits limits_;
   Ledger* ledger_;
-  std::deque<Sequence> waiting_;   // in order of arrival
+  std::deque<Sequence> waiting_;  // in order of arrival
   std::vector<Sequence> running_;  // in order of seating
-  std::vector<int> free_slots_;    // lowest last
+  std::vector<int> free_slots_;  // lowest last
 };
 
 }  // namespace tenon::sched

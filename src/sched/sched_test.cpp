@@ -72,8 +72,8 @@ TEST(Scheduler, RemoveSaysWhichCachesToClose) {
   EXPECT_TRUE(s.idle());
 }
 
-// Random arrivals, lengths, budgets and departures: every sequence computes each position once and in
-// order, slots are never shared, and nothing is left reserved.
+// Random arrivals, lengths, budgets and departures: every sequence computes each position once and
+// in order, slots are never shared, and nothing is left reserved.
 TEST(Scheduler, SimulatedTrafficComputesEveryTokenOnce) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     std::mt19937 rng(seed);
@@ -105,7 +105,9 @@ TEST(Scheduler, SimulatedTrafficComputesEveryTokenOnce) {
         Live& l = live.at(row.id);
         EXPECT_TRUE(slots.insert(row.slot).second);
         EXPECT_EQ(row.opened, l.slot < 0);
-        if (l.slot >= 0) { EXPECT_EQ(row.slot, l.slot); }
+        if (l.slot >= 0) {
+          EXPECT_EQ(row.slot, l.slot);
+        }
         l.slot = row.slot;
         ASSERT_EQ(row.computed, l.computed);
         ASSERT_GE(row.count, 1);

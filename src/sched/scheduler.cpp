@@ -17,7 +17,8 @@ uint64_t Scheduler::bytes_of(const SequenceSpec& spec) const {
 Status Scheduler::admit(const SequenceSpec& spec) {
   CHECK(spec.prompt_len > 0 && spec.max_tokens > 0, "sequence {}", spec.id);
   if (const uint64_t need = bytes_of(spec); need > ledger_->limit())
-    return too_large("the request needs {} bytes of cache, the budget is {}", need, ledger_->limit());
+    return too_large("the request needs {} bytes of cache, the budget is {}", need,
+                     ledger_->limit());
   const int room = limits_.max_queue + static_cast<int>(free_slots_.size());
   if (num_waiting() >= room)
     return overloaded("{} requests are waiting already; try again later", num_waiting());
@@ -25,7 +26,8 @@ Status Scheduler::admit(const SequenceSpec& spec) {
   return {};
 }
 
-// First come, first seated: a big request at the head waits for memory rather than being overtaken for ever.
+// First come, first seated: a big request at the head waits for memory rather than being overtaken
+// for ever.
 void Scheduler::seat_waiting() {
   while (!waiting_.empty() && !free_slots_.empty()) {
     Sequence& next = waiting_.front();
@@ -47,8 +49,8 @@ std::vector<PlannedRow> Scheduler::plan(int budget_tokens, int row_tokens_max) {
     rows.push_back({s.spec.id, s.slot, s.computed, 1, !s.opened});
     --left;
   }
-  // What is left goes to the rows that are behind, in equal shares: a short prompt finishes soon, and a long
-  // one takes what the short ones do not need.
+  // What is left goes to the rows that are behind, in equal shares: a short prompt finishes soon,
+  // and a long one takes what the short ones do not need.
   std::vector<size_t> behind;
   const auto wants = [&](size_t i) {
     const int missing = running_[i].known - running_[i].computed;
@@ -56,7 +58,8 @@ std::vector<PlannedRow> Scheduler::plan(int budget_tokens, int row_tokens_max) {
   };
   for (size_t i = 0; i < rows.size(); ++i)
     if (wants(i) > 0) behind.push_back(i);
-  std::stable_sort(behind.begin(), behind.end(), [&](size_t a, size_t b) { return wants(a) < wants(b); });
+  std::stable_sort(behind.begin(), behind.end(),
+                   [&](size_t a, size_t b) { return wants(a) < wants(b); });
   for (size_t k = 0; k < behind.size() && left > 0; ++k) {
     const int share = std::max(1, left / static_cast<int>(behind.size() - k));
     const int more = std::min({wants(behind[k]), share, left});
@@ -74,7 +77,8 @@ void Scheduler::commit(const std::vector<RowResult>& results) {
     CHECK(it != running_.end(), "sequence {} is not running", result.id);
     it->computed = result.computed;
     it->known += result.num_drawn;
-    CHECK(result.finished || it->computed < it->known, "sequence {} has nothing to compute", result.id);
+    CHECK(result.finished || it->computed < it->known, "sequence {} has nothing to compute",
+          result.id);
     if (result.finished) free_row(it - running_.begin());
   }
 }

@@ -21,13 +21,13 @@ struct ApiKey {
 
 struct Options {
   std::string host = "127.0.0.1";
-  int port = 8080;           // 0: any free port, reported by port()
-  std::string unix_path;     // listen there as well when not empty
+  int port = 8080;  // 0: any free port, reported by port()
+  std::string unix_path;  // listen there as well when not empty
   std::vector<ApiKey> keys;  // empty: no key needed
-  std::string cors_origin;   // empty: no CORS headers; "*" allowed, never with credentials
+  std::string cors_origin;  // empty: no CORS headers; "*" allowed, never with credentials
   size_t body_bytes_max = 64 << 20;
-  int idle_timeout_s = 75;    // keep-alive connections and slow headers
-  int write_timeout_s = 30;   // a reader that takes nothing
+  int idle_timeout_s = 75;  // keep-alive connections and slow headers
+  int write_timeout_s = 30;  // a reader that takes nothing
   int keepalive_comment_s = 15;  // SSE comment during silence
 };
 
@@ -38,7 +38,7 @@ class Server {
   static Result<std::unique_ptr<Server>> listen(const Options& options,
                                                 const api::Context& context);
   virtual int port() const = 0;
-  virtual void run() = 0;   // until stop()
+  virtual void run() = 0;  // until stop()
   // From any thread or a signal watcher. First call: no new connections, idle ones are closed,
   // replies in progress may end. Second call: the rest is cut.
   virtual void stop() = 0;

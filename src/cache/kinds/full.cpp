@@ -1,8 +1,8 @@
 // Cache kind `full`: every key and value of a row, for the `mlx` kernel family.
-// Stored per row as grown arrays [1, K, capacity, D], in slabs of 256 tokens, in mlx-lm's KVCache way, so
-// that the bits attention reads and the shapes it sees are mlx-lm's. Each row attends on its own: stock
-// attention of a padded batch would not be bit-equal to the row alone.
-// Source: mlx-lm models/cache.py (KVCache), base.py (masks).
+// Stored per row as grown arrays [1, K, capacity, D], in slabs of 256 tokens, in mlx-lm's KVCache
+// way, so that the bits attention reads and the shapes it sees are mlx-lm's. Each row attends on
+// its own: stock attention of a padded batch would not be bit-equal to the row alone. Source:
+// mlx-lm models/cache.py (KVCache), base.py (masks).
 #include <map>
 #include <stdexcept>
 
@@ -41,10 +41,11 @@ class FullCache final : public LayerCache {
     std::vector<mx::array> outs;
     for (const ops::RowSlice& slice : rows) {
       Row& row = rows_.at(slice.slot);
-      if (slice.offset != row.len) throw std::logic_error("[cache.attend] the row is not at its offset");
+      if (slice.offset != row.len)
+        throw std::logic_error("[cache.attend] the row is not at its offset");
       auto [keys, values] = append(row, heads_first(k, slice), heads_first(v, slice));
-      const mx::array out = mx::fast::scaled_dot_product_attention(heads_first(q, slice), keys, values,
-                                                                   how.scale, slice.len > 1 ? "causal" : "");
+      const mx::array out = mx::fast::scaled_dot_product_attention(
+          heads_first(q, slice), keys, values, how.scale, slice.len > 1 ? "causal" : "");
       outs.push_back(mx::squeeze(mx::transpose(out, {0, 2, 1, 3}), 0));
     }
     return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
@@ -72,7 +73,8 @@ class FullCache final : public LayerCache {
 
   // Tokens of one row, [1, heads, len, D].
   static mx::array heads_first(const mx::array& x, const ops::RowSlice& row) {
-    const mx::array part = mx::slice(x, {row.start, 0, 0}, {row.start + row.len, x.shape(1), x.shape(2)});
+    const mx::array part =
+        mx::slice(x, {row.start, 0, 0}, {row.start + row.len, x.shape(1), x.shape(2)});
     return mx::expand_dims(mx::transpose(part, {1, 0, 2}), 0);
   }
 
@@ -103,7 +105,8 @@ class FullCache final : public LayerCache {
       buffer = fresh;
       return;
     }
-    const mx::array kept = len % kSlabTokens == 0 && len == buffer->shape(2) ? *buffer : filled(*buffer, len);
+    const mx::array kept =
+        len % kSlabTokens == 0 && len == buffer->shape(2) ? *buffer : filled(*buffer, len);
     buffer = mx::concatenate({kept, fresh}, 2);
   }
 
@@ -118,6 +121,8 @@ class FullCache final : public LayerCache {
 
 }  // namespace
 
-std::unique_ptr<LayerCache> make_full(const LayerPlan& plan) { return std::make_unique<FullCache>(plan); }
+std::unique_ptr<LayerCache> make_full(const LayerPlan& plan) {
+  return std::make_unique<FullCache>(plan);
+}
 
 }  // namespace tenon::cache

@@ -1,6 +1,6 @@
-// The universal dense transformer: pre-norm blocks of attention and a gated feed-forward, stated by a
-// descriptor per model_type. Now: llama (and mistral, iquestcoder by remap).
-// Oracle: mlx-lm 0.32.2 models/llama.py.
+// The universal dense transformer: pre-norm blocks of attention and a gated feed-forward, stated by
+// a descriptor per model_type. Now: llama (and mistral, iquestcoder by remap). Oracle: mlx-lm
+// 0.32.2 models/llama.py.
 //
 //   h = embed(ids)
 //   each layer:  h += o(attend(rope(q), rope(k), v))   of  rms_norm(h)
@@ -27,20 +27,24 @@ Status refuse_sliding_window(const Json& config) {
   if (types == config.end() || !types->is_array()) return {};
   for (const Json& type : *types)
     if (type != "full_attention")
-      return unsupported("config.json layer_types: '{}' layers need a cache kind that is not built yet",
-                         type.is_string() ? type.get<std::string>() : type.dump());
+      return unsupported(
+          "config.json layer_types: '{}' layers need a cache kind that is not built yet",
+          type.is_string() ? type.get<std::string>() : type.dump());
   return {};
 }
 
 Result<Descriptor> parse_llama(const Json& config) {
   TENON_OK(refuse_sliding_window(config));
   Descriptor d{};
-  const auto positive = [&](std::string_view key) { return json_int(config, key, kWhere, 1, 1 << 24); };
+  const auto positive = [&](std::string_view key) {
+    return json_int(config, key, kWhere, 1, 1 << 24);
+  };
   TENON_TRY(d.hidden_size, positive("hidden_size"));
   TENON_TRY(d.num_layers, json_int(config, "num_hidden_layers", kWhere, 1, 10000));
   TENON_TRY(d.ffn_size, positive("intermediate_size"));
   TENON_TRY(d.num_heads, positive("num_attention_heads"));
-  TENON_TRY(d.num_kv_heads, json_int_or(config, "num_key_value_heads", kWhere, d.num_heads, 1, d.num_heads));
+  TENON_TRY(d.num_kv_heads,
+            json_int_or(config, "num_key_value_heads", kWhere, d.num_heads, 1, d.num_heads));
   TENON_TRY(d.head_dim,
             json_int_or(config, "head_dim", kWhere, d.hidden_size / d.num_heads, 1, 1 << 16));
   TENON_TRY(d.vocab_size, positive("vocab_size"));
@@ -88,7 +92,8 @@ class UniversalDense final : public Model {
       };
       const mx::array q = k.rope(heads(0, d_.num_heads), rows, rope_);
       const mx::array key = k.rope(heads(1, d_.num_kv_heads), rows, rope_);
-      const mx::array out = caches_.layer(i).attend(q, key, heads(2, d_.num_kv_heads), rows, attend_);
+      const mx::array out =
+          caches_.layer(i).attend(q, key, heads(2, d_.num_kv_heads), rows, attend_);
       h = k.linear_add(mx::reshape(out, {n, d_.num_heads * d_.head_dim}), *layer.o, h);
       h = k.norm_mlp_add(h, layer.mlp_norm, layer.mlp);
     }
@@ -128,7 +133,7 @@ Status UniversalDense::load(checkpoint::Weights& weights, const BuildOptions& op
   const int q_dim = d_.num_heads * d_.head_dim, kv_dim = d_.num_kv_heads * d_.head_dim;
 
   weights.drop("self_attn.rotary_emb.inv_freq");  // precomputed angles of old checkpoints
-  if (d_.tied) weights.drop("lm_head.");          // some tied checkpoints store the head again
+  if (d_.tied) weights.drop("lm_head.");  // some tied checkpoints store the head again
   TENON_TRY(embedding_, matrix("model.embed_tokens", d_.vocab_size, d_.hidden_size, false));
   for (int i = 0; i < d_.num_layers; ++i) {
     const std::string at = fmt::format("model.layers.{}.", i);
@@ -151,7 +156,8 @@ Status UniversalDense::load(checkpoint::Weights& weights, const BuildOptions& op
   return {};
 }
 
-Result<std::unique_ptr<Model>> UniversalDense::build(const Descriptor& d, checkpoint::Weights& weights,
+Result<std::unique_ptr<Model>> UniversalDense::build(const Descriptor& d,
+                                                     checkpoint::Weights& weights,
                                                      const BuildOptions& options) {
   std::unique_ptr<UniversalDense> model(new UniversalDense(d));
   model->kernels_ = options.kernels;
@@ -161,7 +167,8 @@ Result<std::unique_ptr<Model>> UniversalDense::build(const Descriptor& d, checkp
   model->attend_.scale = static_cast<float>(std::pow(static_cast<double>(d.head_dim), -0.5));
   TENON_TRY(model->rope_, make_rope(d.rope));
   cache::LayerPlan plan{"full", d.num_kv_heads, d.head_dim, d.head_dim, options.kv_dtype, 0};
-  TENON_TRY(model->caches_, cache::CacheSet::make(std::vector<cache::LayerPlan>(d.num_layers, plan)));
+  TENON_TRY(model->caches_,
+            cache::CacheSet::make(std::vector<cache::LayerPlan>(d.num_layers, plan)));
   TENON_OK(model->load(weights, options));
   return std::unique_ptr<Model>(std::move(model));
 }
@@ -173,8 +180,9 @@ Result<std::unique_ptr<Model>> build_universal_dense(const profile::Resolved& re
                                                      checkpoint::Weights& weights,
                                                      const BuildOptions& options) {
   if (resolved.model_type != "llama")
-    return unsupported("model_type '{}': its universal-dense descriptor has no graph yet; llama has",
-                       resolved.model_type);
+    return unsupported(
+        "model_type '{}': its universal-dense descriptor has no graph yet; llama has",
+        resolved.model_type);
   TENON_TRY(const Descriptor d, parse_llama(manifest.config));
   return UniversalDense::build(d, weights, options);
 }

@@ -103,6 +103,25 @@ Result<Json> read_message(const Json& message, const std::string& where,
   return out;
 }
 
+// Refuses text that cannot fit the window before it costs seconds to tokenize.
+Status check_size(size_t bytes, const engine::Model& model, const char* name) {
+  const int64_t most = model.prompt_bytes_max;
+  if (most <= 0 || bytes <= static_cast<size_t>(most)) return {};
+  const size_t bytes_per_token = static_cast<size_t>(most) / static_cast<size_t>(model.context_len);
+  return std::move(invalid("{} has {} bytes, at least {} tokens; the context window is {}", name,
+                           bytes, bytes / bytes_per_token, model.context_len)
+                       .at(name)
+                       .because("context_length_exceeded"));
+}
+
+size_t content_bytes(const Json& messages) {
+  size_t bytes = 0;
+  for (const Json& message : messages)
+    if (const Json* content = field(message, "content"); content && content->is_string())
+      bytes += content->get_ref<const std::string&>().size();
+  return bytes;
+}
+
 }  // namespace
 
 Result<Json> read_messages(const Json& body, std::vector<std::string>* ignored) {
@@ -123,6 +142,7 @@ Result<Ids> chat_prompt(const Json& body, const engine::Model& model, GenerateOp
         .at("messages");
   Json context = options->template_kwargs;
   TENON_TRY(Json messages, read_messages(body, &options->ignored));
+  TENON_OK(check_size(content_bytes(messages), model, "messages"));
   const Json& last = messages.back();
   const bool go_on = options->continue_final_message;
   if (go_on &&
@@ -152,6 +172,7 @@ namespace {
 Result<Ids> text_prompt(const Json& value, const engine::Model& model) {
   const std::string& text = value.get_ref<const std::string&>();
   if (text.empty()) return invalid("prompt must not be an empty string").at("prompt");
+  TENON_OK(check_size(text.size(), model, "prompt"));
   auto ids = model.tokenizer->encode_with_specials(text);
   if (!ids.ok()) return std::move(ids.error().at("prompt"));
   if (ids->empty()) return invalid("prompt has no tokens").at("prompt");

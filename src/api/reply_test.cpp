@@ -154,7 +154,7 @@ TEST_F(ReplyTest, Progress) {
 
 TEST_F(ReplyTest, LeavingFreesTheRows) {
   fake::FakeOptions slow;
-  slow.token_ms = 5;
+  slow.token_ms = 20;  // five seconds to the end of the window
   restart(slow);
   for (const char* stream : {"true", "false"}) {
     const auto reply =
@@ -164,7 +164,7 @@ TEST_F(ReplyTest, LeavingFreesTheRows) {
     reply->leave();
     const auto start = std::chrono::steady_clock::now();
     while (engine->stats().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(500));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
   }
   EXPECT_EQ(engine->stats().cancelled, 4u);
 }

@@ -53,6 +53,23 @@ Result<Index> parse_index(const std::string& text, const std::string& file) {
   return index;
 }
 
+// "model-00001-of-00003.safetensors" says how many there are: without an index that is all that
+// tells of an absent shard. Other names are taken as they come.
+Status check_series(const Index& index, const std::string& folder) {
+  const std::string& first = index.begin()->first;
+  const size_t of = first.rfind("-of-");
+  if (of == std::string::npos || of < 5 || first.size() != of + 9 + kSuffix.size()) return {};
+  const std::string stem = first.substr(0, of - 5), total = first.substr(of + 4, 5);
+  if (total.find_first_not_of("0123456789") != std::string::npos) return {};
+  for (int i = 1; i <= std::stoi(total); ++i) {
+    const std::string name = fmt::format("{}{:05}-of-{}{}", stem, i, total, kSuffix);
+    if (!index.contains(name))
+      return not_found("{}: shard {} is missing, {} says there are {}", folder, name, first,
+                       std::stoi(total));
+  }
+  return {};
+}
+
 Result<Index> list_folder(const std::string& folder) {
   Index index;
   std::error_code error;
@@ -63,6 +80,7 @@ Result<Index> list_folder(const std::string& folder) {
   }
   if (error) return not_found("{}: cannot list the folder: {}", folder, error.message());
   if (index.empty()) return not_found("{}: no *.safetensors file", folder);
+  TENON_OK(check_series(index, folder));
   return index;
 }
 

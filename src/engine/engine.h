@@ -27,24 +27,25 @@ struct Model {
   int64_t created = 0;      // unix seconds of the checkpoint's newest file
   int context_len = 0;      // window in tokens: prompt + output
   int vocab_size = 0;       // width of the logits
+  int64_t prompt_bytes_max = 0;  // longer text cannot fit the window whatever it says; 0: unknown
   std::vector<int32_t>
       end_ids;  // union of all ends declared by config, generation config, tokenizer
-  std::shared_ptr<const text::Tokenizer> tokenizer;         // null: ids only
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // null: ids only
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no chat route
-  std::string bos_token, eos_token;                         // spellings for the template
+  std::string bos_token, eos_token;  // spellings for the template
   SamplingParams sampling;  // defaults: flags over generation_config.json over built-in
   std::string profile_id;
-  std::string kernels;      // "mlx" or "tenon"
-  std::string dtype;        // of activations
-  std::string device;       // "cpu", "cuda", "metal"
+  std::string kernels;  // "mlx" or "tenon"
+  std::string dtype;  // of activations
+  std::string device;  // "cpu", "cuda", "metal"
 };
 
 struct GenerationRequest {
   std::string model;  // empty: the default one
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  int max_tokens = 0;         // >= 1; clipped to the window by the engine
-  bool ignore_end = false;    // go on past end ids
+  int max_tokens = 0;  // >= 1; clipped to the window by the engine
+  bool ignore_end = false;  // go on past end ids
   int top_logprobs = -1;  // -1: none wanted; 0..20: the chosen token's, plus so many of the best
   bool want_progress = false;  // Progress events during prefill
   bool want_logits = false;  // Logits events: every position's row, for `tenon logits`

@@ -52,12 +52,18 @@ Result<Json> inspect(const EngineOptions& options) try {
   TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(options.model_path));
   TENON_TRY(const Choice choice, choose(options, *checkpoint, checkpoint->weights()));
   TENON_TRY(const auto card, make_card(options, *checkpoint));
+  const Json weights = weights_json(checkpoint->weights());
+  TENON_TRY(const auto audited,
+            graph::build(choice.resolved, checkpoint->manifest(), checkpoint->weights(),
+                         {ops::make_audit_kernels(), choice.dtype, choice.kv_dtype}));
+  TENON_OK(checkpoint->weights().finish());
   const Json& config = checkpoint->manifest().config;
   return Json{{"path", options.model_path},
               {"name", card->name},
               {"container", checkpoint->manifest().container},
               {"profile", profile_json(choice.resolved)},
-              {"weights", weights_json(checkpoint->weights())},
+              {"weights", weights},
+              {"cache_bytes_per_token", audited->caches().bytes_per_token()},
               {"context", config.value("max_position_embeddings", 0)},
               {"vocab_size", config.value("vocab_size", 0)},
               {"tokenizer", card->tokenizer != nullptr},

@@ -63,6 +63,18 @@ Status account(const EngineOptions& options, const graph::Model& model, double b
   return {};
 }
 
+// A token stands for at most so many bytes of text, so text past this many bytes cannot fit and
+// need not be tokenized to find out. A normalizer may shorten text before it is split: NFC to a
+// third at most.
+int64_t prompt_bytes_max(const Model& card) {
+  constexpr int64_t kNormalizerShrink = 3;
+  if (!card.tokenizer || !card.tokenizer->bytewise()) return 0;
+  size_t longest = 1;
+  for (int32_t id = 0; id < card.tokenizer->vocab_size(); ++id)
+    longest = std::max(longest, card.tokenizer->token_bytes(id).size());
+  return static_cast<int64_t>(longest) * kNormalizerShrink * card.context_len;
+}
+
 void report(const EngineOptions& options, const char* stage, double fraction) {
   if (options.on_progress) options.on_progress(stage, fraction);
 }
@@ -105,6 +117,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) try {
   TENON_OK(
       account(options, *model, model->caches().bytes_per_token(), *card, loaded.cache_bytes_max));
   card->vocab_size = model->shape().vocab_size;
+  card->prompt_bytes_max = prompt_bytes_max(*card);
   card->profile_id = choice.resolved.profile->id;
   card->kernels = choice.kernels->name();
   card->dtype = ops::dtype_name(choice.dtype);

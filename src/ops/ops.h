@@ -54,8 +54,8 @@ struct Rope {
   int dims = 0;
   bool traditional = false;  // interleaved pairs; else split halves
   std::optional<float> base;
-  float scale = 1.0f;          // of positions
-  float input_scale = 1.0f;    // of the rotated dims, before rotation (yarn, longrope)
+  float scale = 1.0f;  // of positions
+  float input_scale = 1.0f;  // of the rotated dims, before rotation (yarn, longrope)
   std::optional<mx::array> freqs;  // float32 [dims/2]
   // Dynamic NTK: the base grows once a row is longer than max_positions. 0: off.
   int dynamic_max_positions = 0;
@@ -97,6 +97,10 @@ class Kernels {
 // "auto" takes tenon where every op of the device has a kernel of ours, else mlx.
 // Errors: unsupported (unknown name, or tenon where it has no kernels yet).
 Result<std::shared_ptr<const Kernels>> make_kernels(const std::string& name, mx::Device device);
+
+// Kernels that load nothing and compute nothing: a graph built with them has had every tensor's
+// name and shape checked against its config, and no weight read. For `tenon info`.
+std::shared_ptr<const Kernels> make_audit_kernels();
 
 // Bytes of a dense or block format as an array of `dtype`; q* formats are dequantized. A copy.
 mx::array dense_array(const WeightView& view, mx::Dtype dtype);

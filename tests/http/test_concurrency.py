@@ -57,8 +57,8 @@ def leave(server, word):
 
 
 def test_each_client_hears_its_own_word(server):
-    """16 clients, 300 requests (half as many of the real one) of all ways, some given up."""
-    rounds = 19 if server.kind == "fake" else 9
+    """16 clients, 300 requests (80 of the real one) of all ways, some given up."""
+    rounds = 19 if server.kind == "fake" else 5
     ways = ["chat", "stream", "completion", "stop", "pair"]
     wrong = []
 
@@ -144,7 +144,7 @@ def conversations():
 
 
 def talk(server, messages):
-    reply = server.chat(messages, temperature=0, max_tokens=8)
+    reply = server.chat(messages, temperature=0, max_tokens=5)
     assert reply.status == 200, reply
     return reply.json()["choices"][0]["message"]["content"]
 
@@ -153,7 +153,7 @@ def test_shared_beginnings_never_mix(random_server):
     talks = conversations()
     cold = [talk(random_server, messages) for messages in talks]
     assert len(set(cold)) > len(talks) * 0.8, "the model tells prompts apart"
-    order = list(range(len(talks))) * 2
+    order = list(range(len(talks)))
     random.Random(1).shuffle(order)
     with ThreadPoolExecutor(3) as pool:
         warm = list(pool.map(lambda i: (i, talk(random_server, talks[i])), order))

@@ -223,7 +223,6 @@ def test_tensors_that_do_not_fit_the_config(copy, name, damage, names):
     refused(copy, *names, verbs=("generate",))
 
 
-@pytest.mark.xfail(strict=True, reason="info does not match the tensors with the config yet")
 @pytest.mark.parametrize("name, damage, names", UNFIT, ids=[d[0] for d in UNFIT])
 def test_info_says_so_too(copy, name, damage, names):
     """It tells how a model will run or why it is refused, so it must not promise what generate

@@ -21,7 +21,7 @@ namespace tenon::checkpoint {
 // Where the words of a model come from; text is built from it by the engine.
 struct TextFiles {
   std::string tokenizer_json;  // bytes of tokenizer.json, empty if none
-  Json tokenizer_config;       // tokenizer_config.json, null if none
+  Json tokenizer_config;  // tokenizer_config.json, null if none
   std::string
       chat_template;  // Jinja source: chat_template.jinja, tokenizer_config or GGUF; may be empty
   Json gguf_vocab;  // {model, pre, tokens, token_types, scores, merges, bos_id, ...}; null if none

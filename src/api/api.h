@@ -77,6 +77,8 @@ struct Limits {
   size_t body_bytes_max = 64 << 20;
   int json_depth_max = 64;
   int json_keys_max = 1024;  // in one object
+  size_t json_values_max = 1 << 19;
+  int rows_max = 64;  // prompts x n of one request
   int stops_max = 16;
   size_t stop_bytes_max = 1024;  // each
   int n_max = 16;

@@ -35,8 +35,8 @@ constexpr NumberField kNumbers[] = {
     {"top_p", &SamplingParams::top_p, 0, 1, true},
     {"min_p", &SamplingParams::min_p, 0, 1},
     {"xtc_probability", &SamplingParams::xtc_probability, 0, 1},
-    {"xtc_threshold", &SamplingParams::xtc_threshold, 0, 1},
-    {"repetition_penalty", &SamplingParams::repetition_penalty, 0, 100},
+    {"xtc_threshold", &SamplingParams::xtc_threshold, 0, 1, true},
+    {"repetition_penalty", &SamplingParams::repetition_penalty, kRepetitionPenaltyMin, 100},
     {"presence_penalty", &SamplingParams::presence_penalty, -2, 2},
     {"frequency_penalty", &SamplingParams::frequency_penalty, -2, 2},
 };
@@ -61,7 +61,7 @@ Status read_logit_bias(const Json& value, Reader& r) {
     int32_t id = -1;
     const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (failed != std::errc() || end != key.data() + key.size() || id < 0 ||
-        id >= r.model.vocab_size)
+        id >= r.model.vocab_size || key != std::to_string(id))  // "065" would be 65 a second time
       return invalid("logit_bias names '{}', which is not a token id from 0 to {}", excerpt(key),
                      r.model.vocab_size - 1)
           .at("logit_bias");
@@ -317,7 +317,6 @@ Status settle(Reader& r) {
     return invalid("continue_final_message and add_generation_prompt exclude each other")
         .at("continue_final_message");
   SamplingParams& sampling = r.out.sampling;
-  if (sampling.repetition_penalty == 0) sampling.repetition_penalty = 1;
   if (sampling.top_k < 0) sampling.top_k = 0;
   return {};
 }

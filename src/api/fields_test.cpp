@@ -111,7 +111,7 @@ TEST_F(FieldsTest, WrongOnesAreNamed) {
 
 TEST_F(FieldsTest, EveryGoodOneIsTaken) {
   const auto reply = chat("ok", R"("model":"fake","temperature":5,"top_p":1,"top_k":-1,"min_p":0.5,
-    "xtc_probability":0,"xtc_threshold":0.1,"repetition_penalty":0,"repetition_context_size":20,
+    "xtc_probability":0,"xtc_threshold":0.1,"repetition_penalty":0.01,"repetition_context_size":20,
     "presence_penalty":-2,"frequency_penalty":2,"logit_bias":{"5":-100.0},"seed":-1,"stop":null,
     "max_tokens":2147483648,"max_completion_tokens":null,"n":1,"logprobs":true,"top_logprobs":20,
     "stream":false,"stream_options":null,"ignore_eos":false,"tools":[],"tool_choice":"none",

@@ -14,6 +14,7 @@ ReplyStream::ReplyStream(const Context& context, Surface surface,
       model_(model),
       options_(std::move(options)),
       default_max_tokens_(context.limits.default_max_tokens),
+      rows_max_(context.limits.rows_max),
       response_(std::move(response)),
       wire_(surface, std::move(model), options_) {}
 
@@ -40,6 +41,11 @@ void ReplyStream::run(const Context& context, Surface surface,
 }
 
 Status ReplyStream::submit(std::vector<std::vector<int32_t>> prompts) {
+  const size_t wanted = prompts.size() * static_cast<size_t>(options_.n);
+  if (wanted > static_cast<size_t>(rows_max_))
+    return std::move(invalid("{} prompts x n {} are {} replies, at most {} are made at once",
+                             prompts.size(), options_.n, wanted, rows_max_)
+                         .at("n"));
   rows_.reserve(prompts.size() * static_cast<size_t>(options_.n));
   for (const std::vector<int32_t>& ids : prompts)
     for (int i = 0; i < options_.n; ++i) TENON_OK(submit_row(ids, static_cast<uint32_t>(i)));

@@ -62,6 +62,7 @@ class ReplyStream : public std::enable_shared_from_this<ReplyStream> {
   const std::shared_ptr<const engine::Model> model_;
   GenerateOptions options_;
   const int64_t default_max_tokens_;
+  const int rows_max_;
   const std::shared_ptr<Response> response_;
   Wire wire_;
   std::vector<Row> rows_;

@@ -9,6 +9,9 @@
 
 namespace tenon {
 
+// A smaller penalty would push a float32 logit past its range.
+constexpr double kRepetitionPenaltyMin = 0.01;
+
 // Defaults are the built-in ones; precedence (request > flag > generation_config.json > built-in)
 // is applied by the caller before this reaches the engine.
 struct SamplingParams {

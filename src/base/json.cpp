@@ -19,6 +19,14 @@ class BoundedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
     return deeper() && Base::start_object(n);
   }
   bool start_array(std::size_t n) { return deeper() && Base::start_array(n); }
+  bool null() { return one_more() && Base::null(); }
+  bool boolean(bool v) { return one_more() && Base::boolean(v); }
+  bool number_integer(int64_t v) { return one_more() && Base::number_integer(v); }
+  bool number_unsigned(uint64_t v) { return one_more() && Base::number_unsigned(v); }
+  bool number_float(double v, const std::string& text) {
+    return one_more() && Base::number_float(v, text);
+  }
+  bool string(std::string& v) { return one_more() && Base::string(v); }
   bool end_object() {
     num_keys_.pop_back();
     --depth_;
@@ -44,13 +52,20 @@ class BoundedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
   std::optional<Error> error;
 
  private:
+  bool one_more() {
+    if (++num_values_ <= limits_.values_max) return true;
+    error = too_large("the JSON holds more than {} values", limits_.values_max);
+    return false;
+  }
   bool deeper() {
+    if (!one_more()) return false;
     if (++depth_ <= limits_.depth_max) return true;
     error = too_large("JSON is nested deeper than {} levels", limits_.depth_max);
     return false;
   }
   const JsonLimits& limits_;
   int depth_ = 0;
+  size_t num_values_ = 0;
   std::vector<int> num_keys_;  // of the objects that are open
 };
 

@@ -23,6 +23,8 @@ TEST(Json, DepthKeysAndSizeAreBounded) {
   for (int i = 0; i < 20000; ++i) wide += fmt::format(",\"{}\":0", i);
   EXPECT_EQ(parse_json(wide + "}").error().code, Code::too_large);
   EXPECT_EQ(parse_json("[1,2,3]", {.bytes_max = 3}).error().code, Code::too_large);
+  EXPECT_EQ(parse_json("[1,{\"a\":null}]", {.values_max = 3}).error().code, Code::too_large);
+  EXPECT_TRUE(parse_json("[1,{\"a\":null}]", {.values_max = 4}).ok());
 }
 
 TEST(Json, FieldsNameThemselves) {

@@ -123,9 +123,12 @@ void keep_top_k(std::vector<int32_t>& ids, const std::vector<float>& logprobs, i
   ids.resize(top_k);
 }
 
-// The first id, in id order, whose cumulative probability exceeds u * total.
-int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, int32_t best,
-             double temperature, double u) {
+// The first id, in id order, whose cumulative probability exceeds u * total. Weights are relative
+// to the best of the ids (a filter may have dropped the row's best), so that at least one of them
+// is 1.
+int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, double temperature,
+             double u) {
+  const int32_t best = *std::min_element(ids.begin(), ids.end(), ByLogprob{logprobs});
   std::sort(ids.begin(), ids.end());
   const auto weight = [&](int32_t id) {
     return std::exp((static_cast<double>(logprobs[id]) - logprobs[best]) / temperature);
@@ -133,14 +136,11 @@ int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, int3
   double total = 0;
   for (int32_t id : ids) total += weight(id);
   double cdf = 0;
-  int32_t last_possible = best;
   for (int32_t id : ids) {
-    const double w = weight(id);
-    cdf += w;
-    if (w > 0) last_possible = id;
+    cdf += weight(id);
     if (cdf > u * total) return id;
   }
-  return last_possible;
+  return best;  // u * total rounded up to the whole sum
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const i
         uniform(p.seed, step, p.choice, DrawPurpose::xtc) < p.xtc_probability)
       drop_top_choices(candidates_, work_, p.xtc_threshold);
     if (p.top_k > 0) keep_top_k(candidates_, work_, p.top_k);
-    drawn.id = pick(candidates_, work_, best, p.temperature,
+    drawn.id = pick(candidates_, work_, p.temperature,
                     uniform(p.seed, step, p.choice, DrawPurpose::token));
   }
   if (top_logprobs_ >= 0) {

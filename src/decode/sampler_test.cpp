@@ -121,6 +121,9 @@ TEST(Sampler, FiltersKeepWhatTheySay) {
   p.xtc_probability = 1;
   p.xtc_threshold = 0.1;
   EXPECT_EQ(ids(p), (std::vector<int32_t>{2, 3}));  // of 0, 1, 2 above the threshold only 2 stays
+  p.temperature = 0.001;
+  EXPECT_EQ(ids(p),
+            (std::vector<int32_t>{2}));  // and an excluded best does not come back when cold
 }
 
 // Pearson's chi-square of many draws against the exact distribution.

@@ -152,7 +152,8 @@ Status apply_sampling(const Json& fields, std::string_view where, SamplingParams
     return invalid("{}.xtc_probability must be in [0, 1]", where);
   if (!(p.xtc_threshold > 0 && p.xtc_threshold <= 1))
     return invalid("{}.xtc_threshold must be in (0, 1]", where);
-  if (!(p.repetition_penalty > 0)) return invalid("{}.repetition_penalty must be above 0", where);
+  if (!inside(p.repetition_penalty, kRepetitionPenaltyMin, 100))
+    return invalid("{}.repetition_penalty must be in [{}, 100]", where, kRepetitionPenaltyMin);
   return {};
 }
 

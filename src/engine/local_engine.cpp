@@ -4,7 +4,7 @@
 #include <future>
 #include <thread>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "engine/loop.h"
 
 namespace tenon::engine {
@@ -125,6 +125,17 @@ class Local final : public LocalEngine {
     loop.end_all(unavailable("the server is stopping"));
   }
 
+  // A failed forward is the loop's to contain. What escapes it (memory, bookkeeping) ends every
+  // request rather than the process.
+  static void turn(Loop& loop) {
+    try {
+      loop.turn();
+    } catch (const std::exception& e) {
+      log_warn("the engine ends all requests: {}", e.what());
+      loop.end_all(internal("the engine failed: {}", e.what()));
+    }
+  }
+
   void serve(Loop& loop) {
     bool paused = options_.start_paused;
     for (;;) {
@@ -144,7 +155,7 @@ class Local final : public LocalEngine {
         }
         command = commands_.try_pop();
       }
-      if (!paused) loop.turn();
+      if (!paused) turn(loop);
     }
   }
 

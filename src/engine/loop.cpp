@@ -20,6 +20,7 @@ constexpr int kBudgetFirst = 16;
 constexpr int kBudgetMax = 512;
 // With nothing streaming, a longer step costs only the time to notice a cancel.
 constexpr int kQuietFactor = 4;
+constexpr int kReserveTokens = 4096;
 
 }  // namespace
 
@@ -39,7 +40,8 @@ struct Loop::Sequence {
         known(from.request.prompt_ids),
         prompt_len(static_cast<int>(known.size())),
         sampler(from.request.sampling, from.request.top_logprobs) {
-    known.reserve(known.size() + from.request.max_tokens);
+    // Enough for most replies; a window of a million tokens is not paid for in advance.
+    known.reserve(known.size() + std::min(from.request.max_tokens, kReserveTokens));
   }
   int num_drawn() const { return static_cast<int>(known.size()) - prompt_len; }
   void emit(Event event) {
@@ -57,7 +59,9 @@ Loop::Loop(LoadedModel model, const EngineOptions& options, StatsBoard* board,
       on_finished_(std::move(on_finished)),
       ledger_(model_.cache_bytes_max),
       scheduler_({options.max_batch, options.max_queue, model_.graph->caches().bytes_per_token()},
-                 &ledger_) {}
+                 &ledger_) {
+  publish();
+}
 
 Loop::~Loop() = default;
 

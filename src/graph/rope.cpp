@@ -30,6 +30,12 @@ Result<ops::Rope> make_llama3(const RopeRequest& r, ops::Rope rope) {
   TENON_TRY(const double high_ff, json_number_or(r.scaling, "high_freq_factor", kWhere, 4.0));
   TENON_TRY(const double old_len,
             json_number_or(r.scaling, "original_max_position_embeddings", kWhere, 8192));
+  if (!(low_ff > 0 && high_ff > low_ff && old_len > 0))
+    return invalid(
+               "{}: low_freq_factor, high_freq_factor and original_max_position_embeddings must "
+               "rise above 0",
+               kWhere)
+        .at("rope_scaling");
   const mx::array freqs = wavelengths(r.base, r.dims, r.dims);
   const mx::array waves = f32(2 * M_PI) * freqs;
   const mx::array low = f32(old_len / low_ff), high = f32(old_len / high_ff);
@@ -53,6 +59,10 @@ Result<ops::Rope> make_yarn(const RopeRequest& r, ops::Rope rope) {
   TENON_TRY(const double beta_slow, json_number_or(r.scaling, "beta_slow", kWhere, 1));
   TENON_TRY(const double mscale, json_number_or(r.scaling, "mscale", kWhere, 1));
   TENON_TRY(const double mscale_all, json_number_or(r.scaling, "mscale_all_dim", kWhere, 0));
+  if (!(beta_fast > 0 && beta_slow > 0 && old_len > 0))
+    return invalid("{}: beta_fast, beta_slow and original_max_position_embeddings must be above 0",
+                   kWhere)
+        .at("rope_scaling");
   const auto correction_dim = [&](double rotations) {
     return r.dims * std::log(old_len / (rotations * 2 * M_PI)) / (2 * std::log(r.base));
   };

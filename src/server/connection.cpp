@@ -73,7 +73,7 @@ net::awaitable<void> Connection::run(std::shared_ptr<Connection> self) {
 }
 
 net::awaitable<bool> Connection::serve_one() {
-  Incoming in;
+  Incoming in(shared_);
   bool good = co_await wait_bytes();
   if (!good) co_return false;
   good = co_await read_header(in);
@@ -223,7 +223,9 @@ void Connection::unwatch() {
 }
 
 void Connection::peek() {
-  if (buffer_.size() >= kPipelinedBytesMax) return;  // from here only a failing write tells
+  // More than this ahead of an answer is no client's next request; unwatched, its leaving would go
+  // unseen.
+  if (buffer_.size() >= kPipelinedBytesMax) return cut();
   const auto space = buffer_.prepare(4096);
   const ssize_t got = ::recv(socket_.native_handle(), space.data(), space.size(), MSG_DONTWAIT);
   if (got > 0) buffer_.commit(static_cast<size_t>(got));

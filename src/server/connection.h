@@ -32,6 +32,7 @@ struct Shared {
   KeyRing keys;
   std::unordered_set<Connection*> open;
   bool stopping = false;
+  size_t body_bytes = 0;  // of requests being read or answered
   std::function<void()> on_closed;
 };
 

@@ -130,13 +130,19 @@ net::awaitable<bool> Connection::read_body(Incoming& in) {
   }
   const uint64_t max = shared_.options.body_bytes_max;
   in.parser.body_limit(max);
+  arm(shared_.options.body_timeout_s);  // once: a body that trickles is over at the same time
   while (!in.parser.is_done()) {
     error_code ec;
-    arm(shared_.options.idle_timeout_s);
     co_await http::async_read_some(socket_, buffer_, in.parser,
                                    net::redirect_error(net::use_awaitable, ec));
+    const bool fits = in.lease(in.parser.get().body().size());
+    if (!ec && fits) continue;
     disarm();
-    if (!ec) continue;
+    if (!fits) {
+      co_await refuse(in, 503, "The server holds too many request bodies; try again.",
+                      "overloaded");
+      co_return false;
+    }
     if (timed_out_) {
       co_await refuse(in, 408, "The request body did not arrive in time.", "request_timeout");
     } else if (ec == http::error::body_limit) {
@@ -151,6 +157,7 @@ net::awaitable<bool> Connection::read_body(Incoming& in) {
     }
     co_return false;
   }
+  disarm();
   co_return true;
 }
 

@@ -26,6 +26,8 @@ struct Options {
   std::vector<ApiKey> keys;  // empty: no key needed
   std::string cors_origin;  // empty: no CORS headers; "*" allowed, never with credentials
   size_t body_bytes_max = 64 << 20;
+  size_t bodies_bytes_max = 256 << 20;  // of all requests being read or answered; past it: 503
+  int body_timeout_s = 120;  // for the whole of a body
   int idle_timeout_s = 75;  // keep-alive connections and slow headers
   int write_timeout_s = 30;  // a reader that takes nothing
   int keepalive_comment_s = 15;  // SSE comment during silence

@@ -33,8 +33,47 @@ Status refuse_sliding_window(const Json& config) {
   return {};
 }
 
+// What this graph would compute otherwise than the config says is refused, not ignored.
+Status refuse_other_maths(const Json& config) {
+  TENON_TRY(const std::string act, json_string_or(config, "hidden_act", kWhere, "silu"));
+  if (act != "silu" && act != "swish")
+    return unsupported("config.json hidden_act '{}': this graph has silu", act);
+  TENON_TRY(const double rotary, json_number_or(config, "partial_rotary_factor", kWhere, 1));
+  if (rotary != 1)
+    return unsupported("config.json partial_rotary_factor {}: this graph rotates whole heads",
+                       rotary);
+  return refuse_sliding_window(config);
+}
+
+// rope_theta and rope_scaling, or both in rope_parameters as newer checkpoints spell them.
+Status parse_rope(const Json& config, RopeRequest& rope) {
+  const auto object = [&](const char* key) -> Result<Json> {
+    const auto it = config.find(key);
+    if (it == config.end() || it->is_null()) return Json();
+    if (!it->is_object()) return invalid("config.json {} must be an object", key);
+    return *it;
+  };
+  TENON_TRY(const Json parameters, object("rope_parameters"));
+  TENON_TRY(rope.scaling, object("rope_scaling"));
+  if (rope.scaling.is_null()) rope.scaling = parameters;
+  TENON_TRY(rope.base, json_number_or(parameters, "rope_theta", kWhere, 10000));
+  TENON_TRY(rope.base, json_number_or(config, "rope_theta", kWhere, rope.base));
+  if (!(rope.base > 1 && rope.base < 1e30))
+    return invalid("config.json rope_theta {} must be above 1", rope.base);
+  TENON_TRY(rope.traditional, json_bool_or(config, "rope_traditional", kWhere, false));
+  return {};
+}
+
+// A config with one window for all layers is exact with full attention up to that many tokens.
+Result<int> parse_context(const Json& config) {
+  TENON_TRY(const int context,
+            json_int_or(config, "max_position_embeddings", kWhere, 0, 0, 1 << 30));
+  TENON_TRY(const int window, json_int_or(config, "sliding_window", kWhere, 0, 0, 1 << 30));
+  return window > 0 && (context == 0 || window < context) ? window : context;
+}
+
 Result<Descriptor> parse_llama(const Json& config) {
-  TENON_OK(refuse_sliding_window(config));
+  TENON_OK(refuse_other_maths(config));
   Descriptor d{};
   const auto positive = [&](std::string_view key) {
     return json_int(config, key, kWhere, 1, 1 << 24);
@@ -48,8 +87,9 @@ Result<Descriptor> parse_llama(const Json& config) {
   TENON_TRY(d.head_dim,
             json_int_or(config, "head_dim", kWhere, d.hidden_size / d.num_heads, 1, 1 << 16));
   TENON_TRY(d.vocab_size, positive("vocab_size"));
-  TENON_TRY(d.context_len, json_int_or(config, "max_position_embeddings", kWhere, 0, 0, 1 << 30));
+  TENON_TRY(d.context_len, parse_context(config));
   TENON_TRY(const double eps, json_number(config, "rms_norm_eps", kWhere));
+  if (!(eps >= 0 && eps < 1)) return invalid("config.json rms_norm_eps {} must be in [0, 1)", eps);
   d.norm_eps = static_cast<float>(eps);
   TENON_TRY(d.attention_bias, json_bool_or(config, "attention_bias", kWhere, false));
   TENON_TRY(d.mlp_bias, json_bool_or(config, "mlp_bias", kWhere, false));
@@ -58,10 +98,9 @@ Result<Descriptor> parse_llama(const Json& config) {
     return invalid("config.json: {} attention heads are not a multiple of {} key/value heads",
                    d.num_heads, d.num_kv_heads);
   d.rope.dims = d.head_dim;
-  TENON_TRY(d.rope.base, json_number_or(config, "rope_theta", kWhere, 10000));
-  TENON_TRY(d.rope.traditional, json_bool_or(config, "rope_traditional", kWhere, false));
-  if (const auto it = config.find("rope_scaling"); it != config.end()) d.rope.scaling = *it;
-  d.rope.max_positions = d.context_len > 0 ? d.context_len : 2048;
+  TENON_OK(parse_rope(config, d.rope));
+  TENON_TRY(d.rope.max_positions,
+            json_int_or(config, "max_position_embeddings", kWhere, 2048, 1, 1 << 30));
   return d;
 }
 

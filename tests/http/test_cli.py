@@ -335,6 +335,9 @@ def test_chat_ends_with_its_input(chain_model):
     assert (code, out) == (0, "Hello there!\n"), err
 
 
+PROMPT = b"> "
+
+
 class Terminal:
     """A program on a pseudo terminal."""
 
@@ -376,18 +379,24 @@ class Terminal:
 
 
 def test_chat_on_a_terminal(chain_model, tmp_path):
-    """Ctrl-C stops a reply, not the program; Ctrl-D leaves."""
+    """Ctrl-C stops a reply, not the program; Ctrl-D leaves. Keys come at the prompt, as a person's do:
+    what is typed while a terminal changes modes may be lost.
+    """
     terminal = Terminal("chat", "--model", chain_model.folder, "--temperature", "0", home=tmp_path)
     try:
         terminal.expect(b"/help lists the commands")
+        terminal.expect(PROMPT)
         terminal.type(b"hello\r")
         terminal.expect(b"Hello there!")
+        terminal.expect(PROMPT)
         terminal.type(b"[[chain loop]]\r")
         terminal.expect(b" round and around, round")
         terminal.type(b"\x03")
         terminal.expect(b"[stopped]")
+        terminal.expect(PROMPT)
         terminal.type(b"/stats\r")
         terminal.expect(b"tokens at")
+        terminal.expect(PROMPT)
         terminal.type(b"\x04")
         assert terminal.process.wait(20 * servers.PATIENCE) == 0
     finally:

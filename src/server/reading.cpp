@@ -1,7 +1,9 @@
 // The reading half of a connection: header, what can be judged from it, body, and refusals.
+#include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/read.hpp>
+#include <chrono>
 
 #include "server/incoming.h"
 
@@ -130,14 +132,19 @@ net::awaitable<bool> Connection::read_body(Incoming& in) {
   }
   const uint64_t max = shared_.options.body_bytes_max;
   in.parser.body_limit(max);
-  arm(shared_.options.body_timeout_s);  // once: a body that trickles is over at the same time
+  // Each read has its own limit and the whole has one, so a body that trickles ends too.
+  const auto over =
+      std::chrono::steady_clock::now() + std::chrono::seconds(shared_.options.body_timeout_s);
   while (!in.parser.is_done()) {
     error_code ec;
+    const auto left =
+        std::chrono::ceil<std::chrono::seconds>(over - std::chrono::steady_clock::now());
+    arm(std::clamp(static_cast<int>(left.count()), 0, shared_.options.idle_timeout_s));
     co_await http::async_read_some(socket_, buffer_, in.parser,
                                    net::redirect_error(net::use_awaitable, ec));
+    disarm();
     const bool fits = in.lease(in.parser.get().body().size());
     if (!ec && fits) continue;
-    disarm();
     if (!fits) {
       co_await refuse(in, 503, "The server holds too many request bodies; try again.",
                       "overloaded");
@@ -157,7 +164,6 @@ net::awaitable<bool> Connection::read_body(Incoming& in) {
     }
     co_return false;
   }
-  disarm();
   co_return true;
 }
 

@@ -115,6 +115,31 @@ Result<ops::Rope> make_proportional(const RopeRequest& r, ops::Rope rope) {
   return rope;
 }
 
+// default, mrope, linear, dynamic: a base, and what stretches positions.
+Result<ops::Rope> make_plain(const RopeRequest& r, const std::string& type, ops::Rope rope) {
+  rope.base = static_cast<float>(r.base);
+  if (type == "default" || type == "mrope") return rope;
+  TENON_TRY(const double factor, factor_of(r.scaling));
+  if (type == "linear") {
+    rope.scale = static_cast<float>(1 / factor);
+  } else {
+    rope.dynamic_factor = static_cast<float>(factor);
+    rope.dynamic_max_positions = r.max_positions;
+  }
+  return rope;
+}
+
+Result<ops::Rope> make_of_type(const RopeRequest& r, const std::string& type, ops::Rope rope) {
+  if (type == "llama3") return make_llama3(r, std::move(rope));
+  if (type == "yarn" || type == "deepseek_yarn" || type == "telechat3-yarn")
+    return make_yarn(r, std::move(rope));
+  if (type == "longrope") return make_longrope(r, std::move(rope));
+  if (type == "proportional") return make_proportional(r, std::move(rope));
+  if (type == "default" || type == "mrope" || type == "linear" || type == "dynamic")
+    return make_plain(r, type, std::move(rope));
+  return unsupported("{}: type '{}' is not known", kWhere, type);
+}
+
 }  // namespace
 
 Result<ops::Rope> make_rope(const RopeRequest& r) {
@@ -127,25 +152,8 @@ Result<ops::Rope> make_rope(const RopeRequest& r) {
     TENON_TRY(const std::string newer, json_string_or(r.scaling, "rope_type", kWhere, "default"));
     TENON_TRY(type, json_string_or(r.scaling, "type", kWhere, newer));
   }
-  Result<ops::Rope> made = unsupported("{}: type '{}' is not known", kWhere, type);
-  if (type == "llama3") made = make_llama3(r, rope);
-  if (type == "yarn" || type == "deepseek_yarn" || type == "telechat3-yarn")
-    made = make_yarn(r, rope);
-  if (type == "longrope") made = make_longrope(r, rope);
-  if (type == "proportional") made = make_proportional(r, rope);
-  if (type == "default" || type == "mrope" || type == "linear" || type == "dynamic") {
-    rope.base = static_cast<float>(r.base);
-    if (type == "linear" || type == "dynamic") {
-      TENON_TRY(const double factor, factor_of(r.scaling));
-      if (type == "linear") rope.scale = static_cast<float>(1 / factor);
-      if (type == "dynamic") {
-        rope.dynamic_factor = static_cast<float>(factor);
-        rope.dynamic_max_positions = r.max_positions;
-      }
-    }
-    made = rope;
-  }
-  if (made.ok() && made->freqs) mx::eval(*made->freqs);
+  TENON_TRY(ops::Rope made, make_of_type(r, type, std::move(rope)));
+  if (made.freqs) mx::eval(*made.freqs);
   return made;
 }
 

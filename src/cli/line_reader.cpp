@@ -35,6 +35,8 @@ char* prompt_text(EditLine*) {
   return more_prompt ? later : first;
 }
 
+constexpr char kEndOfFileKey = 'D' & 0x1f;
+
 // libedit's own reader swallows the first interrupted read; this one ends the line at Ctrl-C.
 int read_wide_char(EditLine*, wchar_t* out) {
   std::mbstate_t state{};
@@ -43,6 +45,8 @@ int read_wide_char(EditLine*, wchar_t* out) {
     ssize_t got = ::read(STDIN_FILENO, &byte, 1);
     if (got < 0 && errno == EINTR && !InterruptGuard::is_raised()) continue;
     if (got <= 0) return static_cast<int>(got);
+    // The end-of-file key, pressed before libedit took the terminal out of line mode, waits as NUL.
+    if (byte == 0) byte = kEndOfFileKey;
     size_t used = std::mbrtowc(out, &byte, 1, &state);
     if (used == static_cast<size_t>(-1)) {
       state = {};  // not UTF-8: drop the byte

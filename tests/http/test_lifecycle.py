@@ -78,6 +78,7 @@ LEAVES = {
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_frees_its_row(slow_fake, how, stream):
     """20 ms a step: the row must be gone long before the reply's 4 seconds."""
+    slow_fake.wait_idle()  # a reply ends before its row does: the row seen below must be this one's
     connection = send(
         slow_fake,
         CHAT,

@@ -242,6 +242,16 @@ ENDS = [
 ]
 
 
+def generate(model, max_tokens):
+    """What `tenon generate --json` says to "hi", greedily."""
+    code, out, err = servers.run_tenon(
+        "generate", "--model", model.folder, "--json", "--temperature", 0,
+        "--max-tokens", max_tokens, "hi",
+    )
+    assert code == 0, err
+    return json.loads(out)
+
+
 @pytest.mark.parametrize("name, eos, said", ENDS, ids=[e[0] for e in ENDS])
 def test_every_declared_end_ends(name, eos, said, tmp_path):
     pieces = [
@@ -259,19 +269,7 @@ def test_every_declared_end_ends(name, eos, said, tmp_path):
         context=256,
         **(dict(config_eos=None, generation_eos=None, tokenizer_eos=None) | eos),
     )
-    code, out, err = servers.run_tenon(
-        "generate",
-        "--model",
-        model.folder,
-        "--json",
-        "--temperature",
-        "0",
-        "--max-tokens",
-        "50",
-        "hi",
-    )
-    assert code == 0, err
-    reply = json.loads(out)
+    reply = generate(model, max_tokens=50)
     assert (reply["text"], reply["finish_reason"]) == (said, "stop"), f"{name}: {reply}"
 
 
@@ -279,19 +277,7 @@ def test_no_end_declared_runs_to_the_limit(tmp_path):
     model = chain.make_chain_model(
         tmp_path / "m", [" go", " on"], end=False, context=256, config_eos=None, tokenizer_eos=None
     )
-    code, out, err = servers.run_tenon(
-        "generate",
-        "--model",
-        model.folder,
-        "--json",
-        "--temperature",
-        "0",
-        "--max-tokens",
-        "7",
-        "hi",
-    )
-    assert code == 0, err
-    reply = json.loads(out)
+    reply = generate(model, max_tokens=7)
     assert (reply["text"], reply["finish_reason"]) == (" go on go on go on go", "length")
 
 

@@ -91,8 +91,8 @@ struct Context {
   engine::Engine* engine = nullptr;  // outlives every request
   Workers* workers = nullptr;
   Limits limits;
-  bool single_model_alias =
-      false;  // documented single-model mode: any name is served by the one model
+  // Documented single-model mode: any name is served by the one model.
+  bool single_model_alias = false;
 };
 
 // One route. Static lifetime; made by ENTRY in endpoints.def.

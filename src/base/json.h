@@ -20,8 +20,8 @@ struct JsonLimits {
   // Keys keep their order, and finding one is linear: without a bound a hostile object is
   // quadratic.
   int object_keys_max = 16384;
-  size_t values_max =
-      1 << 21;  // a value in memory is many times its text: "[0,0,..." bounds itself here
+  // A value in memory is many times its text: "[0,0,..." is bounded here.
+  size_t values_max = 1 << 21;
 };
 
 // RFC 8259 text to a value. Code::invalid with the byte offset, Code::too_large past a limit.

@@ -28,8 +28,8 @@ struct Model {
   int context_len = 0;      // window in tokens: prompt + output
   int vocab_size = 0;       // width of the logits
   int64_t prompt_bytes_max = 0;  // longer text cannot fit the window whatever it says; 0: unknown
-  std::vector<int32_t>
-      end_ids;  // union of all ends declared by config, generation config, tokenizer
+  // Union of all ends declared by config, generation config and tokenizer; sorted.
+  std::vector<int32_t> end_ids;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: ids only
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no chat route
   std::string bos_token, eos_token;  // spellings for the template

@@ -160,6 +160,11 @@ void Loop::step() {
   measure(num_tokens, num_prefill, ms_between(started, Clock::now()) / 1000);
 }
 
+bool Loop::ends(const Sequence& s, int32_t id) const {
+  const std::vector<int32_t>& ids = model_.card->end_ids;
+  return !s.from.request.ignore_end && std::binary_search(ids.begin(), ids.end(), id);
+}
+
 void Loop::commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult& result) {
   totals_.prompt_tokens += std::max(0, std::min(outcome.computed, s.prompt_len) - s.computed);
   s.computed = outcome.computed;
@@ -172,7 +177,6 @@ void Loop::commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult
   };
   if (outcome.error) return close(FinishReason::error, std::move(*outcome.error));
 
-  const std::vector<int32_t>& ends = model_.card->end_ids;
   FinishReason reason = FinishReason::length;
   bool finished = false;
   for (size_t i = 0; i < outcome.drawn.size(); ++i) {
@@ -180,7 +184,7 @@ void Loop::commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult
     s.known.push_back(id);
     ++result.num_drawn;
     ++totals_.completion_tokens;
-    const bool end = !s.from.request.ignore_end && std::binary_search(ends.begin(), ends.end(), id);
+    const bool end = ends(s, id);
     if (end) reason = FinishReason::stop;
     finished = end || s.num_drawn() >= s.from.request.max_tokens;
     if (finished) outcome.drawn.resize(i + 1);
@@ -197,11 +201,8 @@ void Loop::emit_outcome(Sequence& s, decode::RowOutcome& outcome) {
   if (request.want_progress && s.first_token == Clock::time_point{})
     s.emit(Progress{std::min(outcome.computed, s.prompt_len), s.prompt_len});
   if (!outcome.drawn.empty() && s.first_token == Clock::time_point{}) s.first_token = Clock::now();
-  const std::vector<int32_t>& ends = model_.card->end_ids;
-  for (decode::Drawn& drawn : outcome.drawn) {
-    const bool end = !request.ignore_end && std::binary_search(ends.begin(), ends.end(), drawn.id);
-    s.emit(Token{drawn.id, end, drawn.logprob, std::move(drawn.top)});
-  }
+  for (decode::Drawn& drawn : outcome.drawn)
+    s.emit(Token{drawn.id, ends(s, drawn.id), drawn.logprob, std::move(drawn.top)});
 }
 
 void Loop::fail_rows(const std::vector<sched::PlannedRow>& plan, const std::string& why) {

@@ -59,6 +59,7 @@ class Loop {
   struct Sequence;
 
   int budget_tokens(bool any_decoding) const;
+  bool ends(const Sequence& s, int32_t id) const;  // this id is an end for this request
   void step();
   void commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult& result);
   void emit_outcome(Sequence& s, decode::RowOutcome& outcome);

@@ -16,6 +16,12 @@ namespace {
 constexpr uint32_t kHeaderBytesMax = 16 << 10;
 constexpr int kDrainSeconds = 5;
 constexpr size_t kDrainBytesMax = 256 << 20;
+
+// The bytes are at fault, not the connection.
+bool is_malformed(error_code ec) {
+  return ec != http::error::end_of_stream && ec != http::error::partial_message &&
+         ec.category() == make_error_code(http::error::bad_method).category();
+}
 }  // namespace
 
 // Between requests. A connection that says nothing is closed without a word.
@@ -45,8 +51,7 @@ net::awaitable<bool> Connection::read_header(Incoming& in) {
     std::string message =
         fmt::format("The request header is over the limit of {} bytes.", kHeaderBytesMax);
     co_await refuse(in, 431, std::move(message), "header_too_large");
-  } else if (ec != http::error::end_of_stream && ec != http::error::partial_message &&
-             ec.category() == make_error_code(http::error::bad_method).category()) {
+  } else if (is_malformed(ec)) {
     std::string message = fmt::format("The request is not valid HTTP: {}.", ec.message());
     co_await refuse(in, 400, std::move(message), "malformed_http");
   }
@@ -157,8 +162,7 @@ net::awaitable<bool> Connection::read_body(Incoming& in) {
       std::string message = fmt::format("The body has more than {} bytes, the limit is {}.",
                                         std::max(seen, max), max);
       co_await refuse(in, 413, std::move(message), "body_too_large");
-    } else if (ec != http::error::end_of_stream && ec != http::error::partial_message &&
-               ec.category() == make_error_code(http::error::bad_method).category()) {
+    } else if (is_malformed(ec)) {
       std::string message = fmt::format("The body is not valid HTTP: {}.", ec.message());
       co_await refuse(in, 400, std::move(message), "malformed_http");
     }

@@ -64,12 +64,15 @@ Status parse_rope(const Json& config, RopeRequest& rope) {
   return {};
 }
 
-// A config with one window for all layers is exact with full attention up to that many tokens.
-Result<int> parse_context(const Json& config) {
-  TENON_TRY(const int context,
-            json_int_or(config, "max_position_embeddings", kWhere, 0, 0, 1 << 30));
+// max_position_embeddings, for RoPE and as the context; 0: not stated. A config with one window for
+// all layers is exact with full attention up to that many tokens, so the window bounds the context.
+Status parse_positions(const Json& config, Descriptor& d) {
+  TENON_TRY(const int stated,
+            json_int_or(config, "max_position_embeddings", kWhere, 0, 1, 1 << 30));
   TENON_TRY(const int window, json_int_or(config, "sliding_window", kWhere, 0, 0, 1 << 30));
-  return window > 0 && (context == 0 || window < context) ? window : context;
+  d.context_len = window > 0 && (stated == 0 || window < stated) ? window : stated;
+  d.rope.max_positions = stated > 0 ? stated : RopeRequest{}.max_positions;
+  return {};
 }
 
 Result<Descriptor> parse_llama(const Json& config) {
@@ -87,7 +90,7 @@ Result<Descriptor> parse_llama(const Json& config) {
   TENON_TRY(d.head_dim,
             json_int_or(config, "head_dim", kWhere, d.hidden_size / d.num_heads, 1, 1 << 16));
   TENON_TRY(d.vocab_size, positive("vocab_size"));
-  TENON_TRY(d.context_len, parse_context(config));
+  TENON_OK(parse_positions(config, d));
   TENON_TRY(const double eps, json_number(config, "rms_norm_eps", kWhere));
   if (!(eps >= 0 && eps < 1)) return invalid("config.json rms_norm_eps {} must be in [0, 1)", eps);
   d.norm_eps = static_cast<float>(eps);
@@ -99,8 +102,6 @@ Result<Descriptor> parse_llama(const Json& config) {
                    d.num_heads, d.num_kv_heads);
   d.rope.dims = d.head_dim;
   TENON_OK(parse_rope(config, d.rope));
-  TENON_TRY(d.rope.max_positions,
-            json_int_or(config, "max_position_embeddings", kWhere, 2048, 1, 1 << 30));
   return d;
 }
 

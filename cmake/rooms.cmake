@@ -1,7 +1,12 @@
 # tenon_room(NAME DEPS...): src/NAME becomes the static library tenon_NAME; its x_test.cpp files become
 # the program NAME_test. DEPS are other rooms (design: ARCHITECTURE.md, "Rooms") or imported targets.
-function(tenon_room name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+# A library inside a room (ops/kernels/cpu) is a room of its own: tenon_ops_kernels_cpu.
+function(tenon_room folder)
+  string(REPLACE "/" "_" name ${folder})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+  if(folder STREQUAL "ops")
+    list(FILTER sources EXCLUDE REGEX "/src/ops/kernels/cpu/")
+  endif()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
@@ -9,6 +14,7 @@ function(tenon_room name)
   target_include_directories(tenon_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(tenon_${name} PUBLIC tenon_flags)
   foreach(dep ${ARGN})
+    string(REPLACE "/" "_" dep ${dep})
     if(TARGET tenon_${dep})
       target_link_libraries(tenon_${name} PUBLIC tenon_${dep})
     else()

@@ -33,4 +33,14 @@ const FormatRow& row_of(Format f) {
 const char* format_name(Format f) { return row_of(f).name; }
 FormatBlock format_block(Format f) { return row_of(f).block; }
 
+const char* quant_mode_name(QuantMode mode) {
+  switch (mode) {
+    case QuantMode::affine: return "affine";
+    case QuantMode::mxfp4: return "mxfp4";
+    case QuantMode::mxfp8: return "mxfp8";
+    case QuantMode::nvfp4: return "nvfp4";
+  }
+  return "affine";
+}
+
 }  // namespace tenon

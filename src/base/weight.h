@@ -52,10 +52,16 @@ struct WeightView {
   Format format = Format::f32;
   std::shared_ptr<const void> keep;
   std::string name;  // for messages
+  bool from_file = false;  // a read-only mapping: its pages may be dropped and read again
 };
 
-// A matrix [out, in] as a checkpoint stores it: dense or block-packed alone, or MLX-affine with
-// scales and biases ([out, in/group]). bits == 0: not affine.
+// How MLX quantizes a matrix: affine with scales and biases; the others with scales of their own
+// (u8) and no biases.
+enum class QuantMode { affine, mxfp4, mxfp8, nvfp4 };
+const char* quant_mode_name(QuantMode mode);  // "affine", "mxfp4", ...
+
+// A matrix [out, in] as a checkpoint stores it: dense or block-packed alone, or quantized by MLX in
+// u32 words with scales (and affine biases) [out, in/group]. bits == 0: not quantized by MLX.
 struct LinearSource {
   WeightView weight;
   std::vector<WeightView> scales;  // 0 or 1
@@ -63,6 +69,7 @@ struct LinearSource {
   std::vector<WeightView> bias;    // 0 or 1; [out], added to the product
   int bits = 0;
   int group_size = 0;
+  QuantMode mode = QuantMode::affine;
 };
 
 }  // namespace tenon

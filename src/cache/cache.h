@@ -20,16 +20,9 @@ namespace mx = mlx::core;
 
 // What a layer needs of its cache; families state it, kinds build from it.
 struct LayerPlan {
-  std::string kind = "full";  // ENTRY name
-  int num_kv_heads = 0;
-  int k_head_dim = 0;
-  int v_head_dim = 0;
-  mx::Dtype dtype = mx::float32;  // of stored keys and values
-  int window = 0;  // sliding window in tokens; 0: none
-};
-
-struct Attend {
-  float scale = 1.0f;
+  // ENTRY name, or "attention": paged where the kernel family attends over pages, else full.
+  std::string kind = "attention";
+  ops::KvShape kv;
 };
 
 class LayerCache {
@@ -46,7 +39,7 @@ class LayerCache {
 
   // Appends k and v of each row at its offset (which must be len(slot)) and attends causally.
   virtual mx::array attend(const mx::array& q, const mx::array& k, const mx::array& v,
-                           ops::Rows rows, const Attend& how) = 0;
+                           ops::Rows rows, const ops::Attend& how) = 0;
   virtual void rollback(int slot, int len) = 0;
 
   // Appends the arrays that must be evaluated with a step, or the lazy graph grows.
@@ -54,13 +47,15 @@ class LayerCache {
   virtual uint64_t copies() const { return 0; }  // whole-buffer copies seen so far
 };
 
-Result<std::unique_ptr<LayerCache>> make_layer_cache(const LayerPlan& plan);
+// Errors: unsupported (no such kind, or a shape or dtype that the kernels lack).
+Result<std::unique_ptr<LayerCache>> make_layer_cache(const LayerPlan& plan,
+                                                     const ops::Kernels& kernels);
 std::vector<std::string> cache_kinds();  // registry order
 
 // All layers of one model; a row opens, rolls back and closes in all of them or in none.
 class CacheSet {
  public:
-  static Result<CacheSet> make(const std::vector<LayerPlan>& plans);
+  static Result<CacheSet> make(const std::vector<LayerPlan>& plans, const ops::Kernels& kernels);
   LayerCache& layer(int i) { return *layers_[i]; }
   int num_layers() const { return static_cast<int>(layers_.size()); }
   void open(int slot);

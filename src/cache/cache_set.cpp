@@ -4,14 +4,16 @@
 
 namespace tenon::cache {
 
-#define ENTRY(kind) std::unique_ptr<LayerCache> make_##kind(const LayerPlan& plan);
+#define ENTRY(kind)                                                         \
+  Result<std::unique_ptr<LayerCache>> make_##kind(const LayerPlan& plan, \
+                                                  const ops::Kernels& kernels);
 #include "cache/kinds.def"
 #undef ENTRY
 
 namespace {
 struct Kind {
   const char* name;
-  std::unique_ptr<LayerCache> (*make)(const LayerPlan&);
+  Result<std::unique_ptr<LayerCache>> (*make)(const LayerPlan&, const ops::Kernels&);
 };
 constexpr Kind kKinds[] = {
 #define ENTRY(kind) {#kind, make_##kind},
@@ -26,16 +28,22 @@ std::vector<std::string> cache_kinds() {
   return names;
 }
 
-Result<std::unique_ptr<LayerCache>> make_layer_cache(const LayerPlan& plan) {
+Result<std::unique_ptr<LayerCache>> make_layer_cache(const LayerPlan& plan,
+                                                     const ops::Kernels& kernels) {
+  std::string name = plan.kind;
+  if (name == "attention") {
+    TENON_TRY(const auto pages, kernels.make_kv_pages(plan.kv));
+    name = pages ? "paged" : "full";
+  }
   for (const Kind& kind : kKinds)
-    if (plan.kind == kind.name) return kind.make(plan);
+    if (name == kind.name) return kind.make(plan, kernels);
   return unsupported("no cache kind '{}' in this build", plan.kind);
 }
 
-Result<CacheSet> CacheSet::make(const std::vector<LayerPlan>& plans) {
+Result<CacheSet> CacheSet::make(const std::vector<LayerPlan>& plans, const ops::Kernels& kernels) {
   CacheSet set;
   for (const LayerPlan& plan : plans) {
-    TENON_TRY(auto layer, make_layer_cache(plan));
+    TENON_TRY(auto layer, make_layer_cache(plan, kernels));
     set.layers_.push_back(std::move(layer));
   }
   return set;

@@ -25,7 +25,9 @@ bool same_bits(const mx::array& a, const mx::array& b) {
 class Kind : public ::testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<LayerCache> make() {
-    auto made = make_layer_cache({GetParam(), kKv, kDim, kDim, mx::float32, 0});
+    const std::string kernels = GetParam() == "full" ? "mlx" : "tenon";
+    auto made = make_layer_cache({GetParam(), {kKv, kDim, kDim, mx::float32}},
+                                 **ops::make_kernels({.name = kernels}));
     EXPECT_TRUE(made.ok());
     return std::move(made).value();
   }
@@ -44,7 +46,7 @@ class Kind : public ::testing::TestWithParam<std::string> {
   }
   const int n = 300;  // past a slab and a page
   const mx::array q = random(n, kHeads, 1), k = random(n, kKv, 2), v = random(n, kKv, 3);
-  const Attend how{0.35f};
+  const ops::Attend how{0.35f};
 };
 
 TEST_P(Kind, ChunksEqualTheWhole) {

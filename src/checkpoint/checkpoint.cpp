@@ -39,7 +39,8 @@ class Opened final : public Checkpoint {
 
 Result<Loaded> load_gguf(const std::string& path) {
   TENON_TRY(const Mapping mapping, map_file(path));
-  TENON_TRY(const GgufFile file, parse_gguf(mapping.bytes, mapping.keep, path));
+  TENON_TRY(GgufFile file, parse_gguf(mapping.bytes, mapping.keep, path));
+  for (WeightView& tensor : file.tensors) tensor.from_file = true;
   return gguf_model(file, path);
 }
 

@@ -2,10 +2,13 @@
 // Formats: a directory (config.json + *.safetensors, sharded with or without index) or one .gguf
 // file. Files are mapped read-only, never copied; headers are validated before anything is
 // allocated by their sizes. Every tensor is consumed exactly once: finish() lists what nobody took.
+// And back: write_safetensors() writes one file, convert() a whole directory.
 // Errors name file and tensor: not_found (absent file, shard), corrupt (cut, overlapping,
 // misshapen), unsupported (format). Thread: one at a time; the WeightViews it hands out are
 // immutable and shared.
 #pragma once
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,8 +56,8 @@ class Weights {
   // Errors: not_found, naming the tensor and the file; corrupt when taken twice or the shape
   // differs. `shape` may be empty (any).
   Result<WeightView> take(std::string_view name, std::vector<int64_t> shape = {});
-  // `path`.weight with .scales/.biases when present (then affine with the config's bits and group
-  // for that path) and .bias when `bias` asks for it. out/in in elements.
+  // `path`.weight with .scales/.biases when present (then quantized as the config says for that
+  // path) and .bias when `bias` asks for it. out/in in elements.
   Result<LinearSource> take_linear(std::string_view path, int64_t out, int64_t in,
                                    bool bias = false);
   // Declares tensors whose name contains `part` as deliberately unused.
@@ -62,7 +65,7 @@ class Weights {
   // Error listing the first ten tensors that nobody took.
   Status finish() const;
 
-  // The config's `quantization` object: default bits and group_size plus per-path overrides.
+  // The config's `quantization` object: defaults plus per-path overrides (quantization.h).
   void set_quantization(Json quantization) { quantization_ = std::move(quantization); }
 
  private:
@@ -75,6 +78,54 @@ class Weights {
   Json quantization_;
   Slot* slot(std::string_view name);
   const Slot* slot(std::string_view name) const;
+  Status take_quantized(std::string_view path, int64_t out, int64_t in, LinearSource& linear);
 };
+
+// One safetensors file of dense tensors, in the order given; it appears whole or not at all.
+// Errors: unavailable, naming the path and the system's reason.
+Status write_safetensors(const std::string& path, std::span<const WeightView> tensors,
+                         const std::map<std::string, std::string>& metadata);
+
+// How MLX stores a matrix; what an entry of a config's `quantization` object says.
+struct Scheme {
+  bool quantized = true;  // false: floats, and the rest says nothing
+  int bits = 0;           // affine: 2, 3, 4, 5, 6, 8; mxfp4, nvfp4: 4; mxfp8: 8
+  int group_size = 0;     // affine: 32, 64, 128; mxfp4, mxfp8: 32; nvfp4: 16
+  QuantMode mode = QuantMode::affine;
+  bool operator==(const Scheme&) const = default;
+};
+// Errors: invalid, saying what the mode allows.
+Status check_scheme(const Scheme& scheme);
+
+struct ConvertOptions {
+  // Of every matrix whose rows are whole groups (the others become floats); none: as it is stored,
+  // where GGUF blocks that are affine already are repacked bit for bit and other blocks become
+  // floats.
+  std::optional<Scheme> scheme;
+  // By module path ("model.layers.0.mlp.down_proj"), with * and ?; the last that matches counts.
+  struct Override {
+    std::string pattern;
+    Scheme scheme;
+  };
+  std::vector<Override> overrides;
+  // Of all floats written, scales included: f32, f16 or bf16; none: as stored (scales and decoded
+  // blocks of GGUF: f16). A matrix is rounded to it before it is quantized, as mlx-lm does.
+  std::optional<Format> dtype;
+  std::string tokenizer_json;  // for a GGUF file, which has none: text::tokenizer_json_of()
+  uint64_t shard_bytes_max = 5'000'000'000;
+  std::function<bool(double fraction)> on_progress;  // false stops; may be empty
+};
+struct Converted {
+  int num_files = 0;
+  uint64_t bytes = 0;  // of tensor data
+  double bits_per_weight = 0;
+};
+// Writes `from` as a new directory `to` that mlx-lm and open() read: config.json with the
+// `quantization` object, safetensors of at most shard_bytes_max each, tokenizer and template files
+// (copied, or made from a GGUF file's metadata). GGUF llamas keep their rows in the file's order and
+// say rope_traditional. Holds one matrix at a time. `to` appears complete by a rename, or not at
+// all. Computes with MLX on the CPU, on the calling thread. Errors: invalid (`to` exists, an
+// override that matches nothing or does not fit), cancelled, unavailable (disk), those of reading.
+Result<Converted> convert(Checkpoint& from, const std::string& to, const ConvertOptions& options);
 
 }  // namespace tenon::checkpoint

@@ -56,6 +56,7 @@ TEST_F(Folder, ViewsOutliveTheCheckpoint) {
   dir.write("m.safetensors", shard("a"));
   WeightView a = *(*open())->weights().take("a");
   EXPECT_EQ(a.bytes[3], std::byte{1});
+  EXPECT_TRUE(a.from_file);
 }
 
 TEST_F(Folder, OptionalFilesMayBeAbsent) {

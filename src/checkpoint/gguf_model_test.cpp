@@ -50,6 +50,7 @@ TEST(GgufModel, LlamaInHuggingFaceSpelling) {
   EXPECT_EQ(loaded->text.chat_template, "{{ messages }}");
   EXPECT_TRUE(loaded->quantization.is_null());
   Weights weights(loaded->tensors, "m.gguf");
+  EXPECT_FALSE(weights.find("model.norm.weight")->from_file) << "these bytes lie on the heap";
   EXPECT_TRUE(weights.take("model.embed_tokens.weight", {3, 4}).ok());
   EXPECT_TRUE(weights.take("model.norm.weight", {4}).ok());
   EXPECT_TRUE(weights.take("model.layers.0.input_layernorm.weight", {4}).ok());
@@ -222,6 +223,7 @@ TEST(GgufModel, SmolLm2) {
   const auto embedding = weights.take("model.embed_tokens.weight", {49152, 576});
   ASSERT_TRUE(embedding.ok());
   EXPECT_EQ(embedding->format, Format::q8_0);
+  EXPECT_TRUE(embedding->from_file);
   EXPECT_TRUE(weights.take("model.norm.weight", {576}).ok());
   for (int i = 0; i < 30; ++i) {
     const std::string layer = fmt::format("model.layers.{}.", i);

@@ -1,21 +1,18 @@
 // The `quantization` object of a config as MLX writes it: {bits, group_size, mode} plus one entry
-// per module path: an object inherits what it leaves out, false means the module is not quantized.
-// Pure. Thread: any. Errors name the source and the key: unsupported (other producers and modes),
-// corrupt (wrong types and values).
+// per module path; false means that the module is not quantized. A mode that is left out is affine,
+// in a module's object too, as mlx-lm reads it; affine bits and group_size that a module leaves out
+// are the object's. The other modes fix both, and may leave both out.
+// Pure. Thread: any. Errors name the source and the key: unsupported (other producers, modes and
+// values), corrupt (missing keys, wrong types).
 #pragma once
 #include <string>
 #include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "checkpoint/checkpoint.h"
 
 namespace tenon::checkpoint {
-
-struct Scheme {
-  bool quantized = true;
-  int bits = 0;        // 2, 3, 4, 5, 6, 8
-  int group_size = 0;  // 32, 64, 128
-};
 
 // The object of this config, or null. `quantization` wins over `quantization_config`.
 Result<Json> find_quantization(const Json& config, std::string_view source);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "checkpoint/layout.h"
 
@@ -174,6 +175,12 @@ class HeaderSax final : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
+
+std::string_view safetensors_dtype(Format format) {
+  for (const Dtype& d : kDtypes)
+    if (d.format == format) return d.name;
+  CHECK(false, "format {} has no dtype in this container", format_name(format));
+}
 
 Result<std::vector<WeightView>> parse_safetensors(std::span<const std::byte> file,
                                                   std::shared_ptr<const void> keep,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -17,6 +18,9 @@
 namespace tenon::checkpoint {
 
 constexpr uint64_t kSafetensorsHeaderMax = 100'000'000;  // the reference implementation's limit
+
+// "F32", "BF16", ...; dense formats only.
+std::string_view safetensors_dtype(Format format);
 
 Result<std::vector<WeightView>> parse_safetensors(std::span<const std::byte> file,
                                                   std::shared_ptr<const void> keep,

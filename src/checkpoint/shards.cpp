@@ -94,6 +94,7 @@ class Collection {
       const auto [it, fresh] = owner_.emplace(view.name, files_.size());
       if (!fresh)
         return corrupt("{} and {} both hold tensor {}", files_[it->second], file, shown(view.name));
+      view.from_file = true;
       tensors.push_back(std::move(view));
     }
     for (const std::string& name : expected) {

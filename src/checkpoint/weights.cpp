@@ -76,34 +76,47 @@ Result<WeightView> Weights::take(std::string_view name, std::vector<int64_t> sha
   return found->view;
 }
 
+Status Weights::take_quantized(std::string_view path, int64_t out, int64_t in,
+                               LinearSource& linear) {
+  const auto name = [&](const char* part) { return fmt::format("{}.{}", path, part); };
+  TENON_TRY(const Scheme scheme, scheme_of(quantization_, path, source_));
+  if (!scheme.quantized)
+    return corrupt("{}: tensor {} is there, but the config says that {} is not quantized", source_,
+                   name("scales"), shown(path));
+  if (in % scheme.group_size != 0 || in * scheme.bits % 32 != 0)
+    return corrupt("{}: {}: rows of {} are not whole groups of {}", source_, shown(path), in,
+                   scheme.group_size);
+  if (has(name("global_scale")))
+    return unsupported("{}: tensor {}: a scale over a whole tensor is not supported", source_,
+                       name("global_scale"));
+  linear.mode = scheme.mode;
+  linear.bits = scheme.bits;
+  linear.group_size = scheme.group_size;
+  TENON_TRY(linear.weight, take(name("weight"), {out, in * scheme.bits / 32}));
+  if (linear.weight.format != Format::u32)
+    return corrupt("{}: tensor {} is {}, expected packed u32", source_, name("weight"),
+                   described(linear.weight));
+  TENON_TRY(WeightView scales, take(name("scales"), {out, in / scheme.group_size}));
+  const bool affine = scheme.mode == QuantMode::affine;
+  if (affine ? !is_float(scales.format) : scales.format != Format::u8)
+    return corrupt("{}: tensor {} is {}, expected {} for {}", source_, name("scales"),
+                   described(scales), affine ? "floats" : "u8", quant_mode_name(scheme.mode));
+  linear.scales.push_back(std::move(scales));
+  if (!affine) return {};
+  TENON_TRY(WeightView biases, take(name("biases"), {out, in / scheme.group_size}));
+  if (biases.format != linear.scales[0].format)
+    return corrupt("{}: tensors {} and {} differ in format", source_, name("scales"),
+                   name("biases"));
+  linear.biases.push_back(std::move(biases));
+  return {};
+}
+
 Result<LinearSource> Weights::take_linear(std::string_view path, int64_t out, int64_t in,
                                           bool bias) {
   const auto name = [&](const char* part) { return fmt::format("{}.{}", path, part); };
   LinearSource linear;
   if (has(name("scales"))) {
-    TENON_TRY(const Scheme scheme, scheme_of(quantization_, path, source_));
-    if (!scheme.quantized)
-      return corrupt("{}: tensor {} is there, but the config says that {} is not quantized",
-                     source_, name("scales"), shown(path));
-    if (in % scheme.group_size != 0 || in * scheme.bits % 32 != 0)
-      return corrupt("{}: {}: rows of {} are not whole groups of {}", source_, shown(path), in,
-                     scheme.group_size);
-    linear.bits = scheme.bits;
-    linear.group_size = scheme.group_size;
-    TENON_TRY(linear.weight, take(name("weight"), {out, in * scheme.bits / 32}));
-    for (const char* part : {"scales", "biases"}) {
-      TENON_TRY(WeightView view, take(name(part), {out, in / scheme.group_size}));
-      if (!is_float(view.format))
-        return corrupt("{}: tensor {} is {}, expected floats", source_, name(part),
-                       described(view));
-      (linear.scales.empty() ? linear.scales : linear.biases).push_back(std::move(view));
-    }
-    if (linear.weight.format != Format::u32)
-      return corrupt("{}: tensor {} is {}, expected packed u32", source_, name("weight"),
-                     described(linear.weight));
-    if (linear.scales[0].format != linear.biases[0].format)
-      return corrupt("{}: tensors {} and {} differ in format", source_, name("scales"),
-                     name("biases"));
+    TENON_OK(take_quantized(path, out, in, linear));
   } else {
     // Packed integers without scales: say what is missing, not that the shape is odd.
     const Slot* weight = slot(name("weight"));

@@ -82,6 +82,31 @@ TEST(Weights, AffineWithDefaultsAndOverrides) {
   EXPECT_TRUE(w.finish().ok());
 }
 
+// The other modes: u8 scales, no biases, bits and groups of their own; a module may change the mode.
+TEST(Weights, ModesWithoutBiases) {
+  Weights w({view("a.weight", {8, 8}, Format::u32), view("a.scales", {8, 2}, Format::u8),
+             view("b.weight", {8, 16}, Format::u32), view("b.scales", {8, 2}, Format::u8),
+             view("c.weight", {8, 8}, Format::u32), view("c.scales", {8, 4}, Format::u8),
+             view("d.weight", {8, 16}, Format::u32), view("d.scales", {8, 1}),
+             view("d.biases", {8, 1})},
+            "dir");
+  w.set_quantization(json(R"({"bits":4,"group_size":32,"mode":"mxfp4","b":{"mode":"mxfp8"},
+                              "c":{"mode":"nvfp4","bits":4,"group_size":16},
+                              "d":{"bits":8,"group_size":64}})"));
+  const QuantMode modes[] = {QuantMode::mxfp4, QuantMode::mxfp8, QuantMode::nvfp4,
+                             QuantMode::affine};
+  const int bits[] = {4, 8, 4, 8}, groups[] = {32, 32, 16, 64};
+  for (int i = 0; i < 4; ++i) {
+    const auto linear = w.take_linear(std::string(1, static_cast<char>('a' + i)), 8, 64);
+    ASSERT_TRUE(linear.ok()) << linear.error().message;
+    EXPECT_EQ(linear->mode, modes[i]);
+    EXPECT_EQ(linear->bits, bits[i]);
+    EXPECT_EQ(linear->group_size, groups[i]);
+    EXPECT_EQ(linear->biases.size(), i == 3 ? 1u : 0u);
+  }
+  EXPECT_TRUE(w.finish().ok());
+}
+
 struct Bad {
   const char* what;
   std::vector<WeightView> tensors;
@@ -106,11 +131,32 @@ TEST(Weights, BadLinearsAreNamed) {
        R"({"bits":4,"group_size":32,"p":false})",
        Code::corrupt,
        {"p.scales"}},
-      {"mode",
+      {"unknown mode",
+       affine("p"),
+       R"({"bits":4,"group_size":32,"p":{"mode":"int4"}})",
+       Code::unsupported,
+       {"p.mode", "int4", "mxfp4"}},
+      {"another mode's scales",
        affine("p"),
        R"({"bits":4,"group_size":32,"p":{"mode":"mxfp4"}})",
+       Code::corrupt,
+       {"p.scales", "u8", "mxfp4"}},
+      {"another mode's bits",
+       affine("p"),
+       R"({"bits":4,"group_size":32,"p":{"mode":"mxfp8","bits":4}})",
        Code::unsupported,
-       {"p.mode", "mxfp4"}},
+       {"p.bits", "must be 8"}},
+      {"affine under another mode inherits nothing",
+       affine("p"),
+       R"({"mode":"mxfp4","p":{"bits":4}})",
+       Code::corrupt,
+       {"p.group_size", "missing"}},
+      {"global scale",
+       {view("p.weight", {8, 8}, Format::u32), view("p.scales", {8, 4}, Format::u8),
+        view("p.global_scale", {1}, Format::f32)},
+       R"({"mode":"nvfp4"})",
+       Code::unsupported,
+       {"p.global_scale"}},
       {"bits 7",
        affine("p"),
        R"({"bits":7,"group_size":32})",
@@ -186,7 +232,7 @@ TEST(Weights, BadLinearsAreNamed) {
   expect_error(w.take_linear("p", 8, 64, true), Code::not_found, {"p.bias"}, "bias");
 }
 
-TEST(Quantization, OnlyMlxAffine) {
+TEST(Quantization, OnlyOfMlx) {
   EXPECT_TRUE(find_quantization(json("{}"), "c")->is_null());
   EXPECT_EQ((*find_quantization(json(R"({"quantization_config":{"bits":8}})"), "c"))["bits"], 8);
   EXPECT_EQ((*find_quantization(
@@ -200,8 +246,9 @@ TEST(Quantization, OnlyMlxAffine) {
                      .c_str()),
             "config.json"),
         Code::unsupported, {"config.json", method}, method);
-  expect_error(find_quantization(json(R"({"quantization":{"mode":"nvfp4"}})"), "config.json"),
-               Code::unsupported, {"nvfp4"}, "mode");
+  EXPECT_TRUE(find_quantization(json(R"({"quantization":{"mode":"nvfp4"}})"), "config.json").ok());
+  expect_error(find_quantization(json(R"({"quantization":{"mode":"int4"}})"), "config.json"),
+               Code::unsupported, {"int4", "nvfp4"}, "mode");
   expect_error(find_quantization(json(R"({"quantization":4})"), "config.json"), Code::corrupt,
                {"quantization"}, "type");
 }

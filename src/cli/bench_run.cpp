@@ -35,24 +35,28 @@ std::vector<int32_t> random_ids(int count, int vocab, uint64_t seed) {
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// Decoding is timed while every row decodes: from the last row's first token to the first row's
+// last.
 BenchSample summarize(const std::vector<Row>& rows, const BenchCase& what) {
-  Clock::time_point start = rows[0].submitted, all_first = start, end = start;
+  const Clock::time_point start = rows[0].submitted;
+  Clock::time_point all_first = start, first_end = rows[0].tokens.back();
   std::vector<double> first_ms;
   for (const Row& row : rows) {
     all_first = std::max(all_first, row.tokens.front());
-    end = std::max(end, row.tokens.back());
+    first_end = std::min(first_end, row.tokens.back());
     first_ms.push_back(seconds(row.tokens.front() - row.submitted) * 1000);
   }
-  int64_t later = 0;
+  int64_t between = 0;
   for (const Row& row : rows) {
-    later += std::count_if(row.tokens.begin(), row.tokens.end(),
-                           [&](Clock::time_point at) { return at > all_first; });
+    between += std::count_if(row.tokens.begin(), row.tokens.end(), [&](Clock::time_point at) {
+      return at > all_first && at <= first_end;
+    });
   }
   BenchSample sample;
   sample.prefill_tok_s =
       what.prompt_len * static_cast<double>(rows.size()) / seconds(all_first - start);
-  double decode_s = seconds(end - all_first);
-  sample.decode_tok_s = decode_s > 0 ? static_cast<double>(later) / decode_s : 0;
+  const double decode_s = seconds(first_end - all_first);
+  sample.decode_tok_s = decode_s > 0 ? static_cast<double>(between) / decode_s : 0;
   sample.ttft_ms = spread_of(first_ms).median;
   return sample;
 }

@@ -14,7 +14,8 @@ struct BenchCase {
 };
 struct BenchSample {
   double prefill_tok_s = 0;  // all prompts' tokens / time until every row had its first token
-  double decode_tok_s = 0;  // all rows' tokens after that / the time from then to the end; 0: none
+  // All rows' tokens from then until the first row's last / that time; 0: the rows did not overlap.
+  double decode_tok_s = 0;
   double ttft_ms = 0;  // median over the rows
 };
 // `seed` chooses the ids, so that no run repeats another's prompt. Ends are ignored.

@@ -1,4 +1,4 @@
-// The parts behind the verbs: key files, transcripts, safetensors, message reading, streaming,
+// The parts behind the verbs: key files, transcripts, message reading, streaming,
 // bench.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 #include "cli/json_table.h"
 #include "cli/key_file.h"
 #include "cli/line_reader.h"
-#include "cli/safetensors_writer.h"
 #include "cli/terminal.h"
 #include "cli/transcript.h"
 
@@ -135,30 +134,6 @@ TEST(Transcript, SystemStaysAndFilesRoundTrip) {
   ASSERT_FALSE(bad.ok());
   EXPECT_NE(bad.error().message.find("messages[0]"), std::string::npos);
   EXPECT_EQ(two.system(), "be brief") << "a failed load changes nothing";
-}
-
-TEST(Safetensors, HeaderIsAlignedAndOffsetsFit) {
-  std::vector<float> logits{1, 2, 3, 4, 5, 6};
-  std::vector<int32_t> ids{7, 8};
-  std::string path = temp("out.safetensors");
-  ASSERT_TRUE(write_safetensors(path,
-                                {{"logits", {2, 3}, std::span<const float>(logits)},
-                                 {"ids", {2}, std::span<const int32_t>(ids)}},
-                                {{"kernels", "mlx"}})
-                  .ok());
-  std::string bytes = read_file(path);
-  uint64_t header_len = 0;
-  std::memcpy(&header_len, bytes.data(), 8);
-  EXPECT_EQ(header_len % 8, 0u);
-  ASSERT_EQ(bytes.size(), 8 + header_len + 24 + 8);
-  Json header = Json::parse(bytes.substr(8, header_len));
-  EXPECT_EQ(header["logits"].dump(), R"({"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})");
-  EXPECT_EQ(header["ids"]["data_offsets"].dump(), "[24,32]");
-  EXPECT_EQ(header["__metadata__"]["kernels"], "mlx");
-  float third = 0;
-  std::memcpy(&third, bytes.data() + 8 + header_len + 8, 4);
-  EXPECT_EQ(third, 3);
-  EXPECT_FALSE(write_safetensors("/nowhere/x.safetensors", {}, {}).ok());
 }
 
 class ScriptReader : public LineReader {

@@ -14,33 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 
 template <class T>
-std::vector<T> list_of(const Json& vocab, const char* key) {
-  const auto it = vocab.find(key);
-  return it == vocab.end() ? std::vector<T>{} : it->get<std::vector<T>>();
-}
-
-template <class T>
 std::optional<T> maybe(const Json& vocab, const char* key) {
   const auto it = vocab.find(key);
   return it == vocab.end() || it->is_null() ? std::nullopt : std::optional<T>(it->get<T>());
-}
-
-// checkpoint checked the element types when it read the file.
-text::GgufVocab gguf_vocab(const Json& vocab) {
-  text::GgufVocab v;
-  v.model = vocab.value("model", "");
-  v.pre = vocab.value("pre", "");
-  v.tokens = list_of<std::string>(vocab, "tokens");
-  v.token_types = list_of<int32_t>(vocab, "token_types");
-  v.scores = list_of<float>(vocab, "scores");
-  v.merges = list_of<std::string>(vocab, "merges");
-  v.bos_id = maybe<int32_t>(vocab, "bos_id");
-  v.eos_id = maybe<int32_t>(vocab, "eos_id");
-  v.unk_id = maybe<int32_t>(vocab, "unk_id");
-  v.pad_id = maybe<int32_t>(vocab, "pad_id");
-  v.add_bos = maybe<bool>(vocab, "add_bos");
-  v.add_eos = maybe<bool>(vocab, "add_eos");
-  return v;
 }
 
 // tokenizer_config.json spells a token as a string or as {"content": ...}.
@@ -95,7 +71,7 @@ Status read_words(const EngineOptions& options, const checkpoint::Checkpoint& c,
     card.bos_token = token_spelling(files.tokenizer_config, "bos_token");
     card.eos_token = token_spelling(files.tokenizer_config, "eos_token");
   } else if (files.gguf_vocab.is_object()) {
-    TENON_TRY(card.tokenizer, text::Tokenizer::from_gguf(gguf_vocab(files.gguf_vocab)));
+    TENON_TRY(card.tokenizer, text::Tokenizer::from_gguf(text::gguf_vocab_of(files.gguf_vocab)));
     card.bos_token = spelled(*card.tokenizer, files.gguf_vocab, "bos_id");
     card.eos_token = spelled(*card.tokenizer, files.gguf_vocab, "eos_id");
   }

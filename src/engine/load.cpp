@@ -86,7 +86,6 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
   Choice choice;
   TENON_TRY(choice.resolved, profile::resolve(checkpoint.manifest()));
   TENON_OK(choose_device(options.device, choice));
-  TENON_TRY(choice.kernels, ops::make_kernels(options.kernels, choice.device));
   if (options.dtype == "auto") {
     // Low-precision arithmetic is emulated on the CPU: slower and less exact than float32.
     const bool cpu = choice.device_name == "cpu";
@@ -94,7 +93,11 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
   } else {
     TENON_TRY(choice.dtype, ops::parse_dtype(options.dtype));
   }
-  choice.kv_dtype = choice.dtype;
+  TENON_TRY(choice.kernels, ops::make_kernels({options.kernels, choice.device, choice.dtype,
+                                               options.threads}));
+  // Our kernels keep keys and values in half precision: the reading of them bounds long contexts.
+  const bool half = std::string_view(choice.kernels->name()) == "tenon";
+  choice.kv_dtype = half ? mx::float16 : choice.dtype;
   if (options.kv != "auto") {
     TENON_TRY(choice.kv_dtype, ops::parse_dtype(options.kv));
   }

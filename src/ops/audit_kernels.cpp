@@ -28,14 +28,15 @@ class AuditKernels final : public Kernels {
   mx::array linear_add(const mx::array&, const Matrix&, const mx::array&) const override {
     refuse();
   }
-  std::vector<mx::array> norm_linear(const mx::array&, const RmsNorm&,
-                                     std::span<const MatrixPtr>) const override {
+  Qkv project_qkv(const mx::array&, const QkvProjection&, Rows, const Rope&) const override {
     refuse();
   }
   mx::array norm_mlp_add(const mx::array&, const RmsNorm&, const GatedMlp&) const override {
     refuse();
   }
-  mx::array rope(const mx::array&, Rows, const Rope&) const override { refuse(); }
+  Result<std::shared_ptr<KvPages>> make_kv_pages(const KvShape&) const override {
+    return std::shared_ptr<KvPages>();
+  }
 };
 
 }  // namespace

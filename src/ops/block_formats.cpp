@@ -3,6 +3,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "ops/kernels/cpu/packed.h"
+
 namespace tenon::ops {
 
 namespace {
@@ -49,6 +51,11 @@ void repack_bytes(const std::byte* block, uint8_t* out) {
 
 bool is_affine_block(Format f) { return affine_of(f).has_value(); }
 
+int affine_block_bits(Format f) {
+  const auto affine = affine_of(f);
+  return affine ? affine->bits : 0;
+}
+
 AffineTriple affine_from_blocks(const WeightView& view) {
   const auto affine = affine_of(view.format);
   if (!affine || view.shape.size() != 2)
@@ -83,9 +90,13 @@ AffineTriple affine_from_blocks(const WeightView& view) {
 }
 
 mx::array dequantize_blocks(const WeightView& view) {
-  const AffineTriple t = affine_from_blocks(view);
-  return mx::dequantize(t.weight, mx::astype(t.scales, mx::float32),
-                        mx::astype(t.biases, mx::float32), kBlockGroup, t.bits);
+  const auto reader = cpu::group_reader({.weight = view});
+  if (!reader.ok()) throw std::runtime_error("[load] " + reader.error().message);
+  const auto rows = static_cast<int>(reader->out), cols = static_cast<int>(reader->in);
+  auto data = mx::allocator::malloc(sizeof(float) * rows * cols);
+  auto* values = static_cast<float*>(data.buffer().raw_ptr());
+  for (int64_t row = 0; row < rows; ++row) cpu::dequantize_row(*reader, row, values + row * cols);
+  return mx::array(std::move(data), {rows, cols}, mx::float32);
 }
 
 }  // namespace tenon::ops

@@ -17,11 +17,13 @@ class MlxKernels final : public Kernels {
   mx::array linear(const mx::array& x, const Matrix& w) const override;
   mx::array linear_add(const mx::array& x, const Matrix& w,
                        const mx::array& residual) const override;
-  std::vector<mx::array> norm_linear(const mx::array& x, const RmsNorm& norm,
-                                     std::span<const MatrixPtr> ws) const override;
+  Qkv project_qkv(const mx::array& x, const QkvProjection& projection, Rows rows,
+                  const Rope& rope) const override;
   mx::array norm_mlp_add(const mx::array& x, const RmsNorm& norm,
                          const GatedMlp& mlp) const override;
-  mx::array rope(const mx::array& x, Rows rows, const Rope& rope) const override;
+  Result<std::shared_ptr<KvPages>> make_kv_pages(const KvShape&) const override {
+    return std::shared_ptr<KvPages>();
+  }
 };
 
 }  // namespace tenon::ops

@@ -27,6 +27,11 @@ struct GgufVocab {
   std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_eos;
 };
+// Out of checkpoint's TextFiles::gguf_vocab, whose types were checked when the file was read.
+GgufVocab gguf_vocab_of(const Json& metadata);
+// The same words as a tokenizer.json. Ids that repeat another id's spelling have no place in one.
+// Errors: those of Tokenizer::from_gguf.
+Result<std::string> tokenizer_json_of(const GgufVocab& vocab);
 
 // What encode() makes of control-token spellings inside the text.
 enum class Control {

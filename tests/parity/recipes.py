@@ -48,14 +48,26 @@ FAMILIES = {
 
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 
-# storage -> (dtype of activations, bits or None)
+
+def affine(bits, group_size=32):
+    return dict(group_size=group_size, bits=bits, mode="affine")
+
+
+# How MLX's other modes are written; each has one group size and one width.
+MODES = {
+    "mxfp4": dict(group_size=32, bits=4, mode="mxfp4"),
+    "mxfp8": dict(group_size=32, bits=8, mode="mxfp8"),
+    "nvfp4": dict(group_size=16, bits=4, mode="nvfp4"),
+}
+
+# storage -> (dtype of activations, the config's quantization object or None)
 STORAGES = {
     "f32": ("float32", None),
     "bf16": ("bfloat16", None),
-    "q4-f32": ("float32", 4),
-    "q8-f32": ("float32", 8),
-    "q4-bf16": ("bfloat16", 4),
-    "q8-bf16": ("bfloat16", 8),
+    "q4-f32": ("float32", affine(4)),
+    "q8-f32": ("float32", affine(8)),
+    "q4-bf16": ("bfloat16", affine(4)),
+    "q8-bf16": ("bfloat16", affine(8)),
 }
 
 
@@ -72,18 +84,26 @@ def random_value(rng, path, array):
     return mx.array(value.astype(np.float32))
 
 
+def quantize(model, quantization):
+    """As mlx-lm loads it: an entry under a module's path stands in for the defaults."""
+    how = {k: v for k, v in quantization.items() if k in ("group_size", "bits", "mode")}
+    nn.quantize(model, **how, class_predicate=lambda path, module: hasattr(
+        module, "to_quantized") and quantization.get(path, True))
+
+
 def build(config, storage, folder: Path):
-    """Writes config.json and model.safetensors; returns the dtype the engine must be told."""
-    dtype, bits = STORAGES[storage]
+    """Writes config.json and model.safetensors; returns the dtype the engine must be told. `storage`
+    is a row of STORAGES or its name."""
+    dtype, quantization = STORAGES[storage] if isinstance(storage, str) else storage
     config = json.loads(json.dumps(config))
     model_class, args_class = _get_classes(config)
     model = model_class(args_class.from_dict(json.loads(json.dumps(config))))
     rng = np.random.default_rng(7)
     model.update(tree_map_with_path(lambda p, a: random_value(rng, p, a), model.parameters()))
     model.set_dtype(DTYPES[dtype])
-    if bits:
-        nn.quantize(model, group_size=32, bits=bits)
-        config["quantization"] = dict(group_size=32, bits=bits)
+    if quantization:
+        quantize(model, quantization)
+        config["quantization"] = quantization
     mx.eval(model.parameters())
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

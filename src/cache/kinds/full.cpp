@@ -20,8 +20,8 @@ class FullCache final : public LayerCache {
 
   std::string signature() const override { return "kv:plain"; }
   double bytes_per_token() const override {
-    return static_cast<double>(plan_.num_kv_heads) * (plan_.k_head_dim + plan_.v_head_dim) *
-           mx::size_of(plan_.dtype);
+    return static_cast<double>(plan_.kv.num_kv_heads) * (plan_.kv.k_head_dim + plan_.kv.v_head_dim) *
+           mx::size_of(plan_.kv.dtype);
   }
   uint64_t bytes() const override {
     uint64_t total = 0;
@@ -37,7 +37,7 @@ class FullCache final : public LayerCache {
   int len(int slot) const override { return rows_.at(slot).len; }
 
   mx::array attend(const mx::array& q, const mx::array& k, const mx::array& v, ops::Rows rows,
-                   const Attend& how) override {
+                   const ops::Attend& how) override {
     std::vector<mx::array> outs;
     for (const ops::RowSlice& slice : rows) {
       Row& row = rows_.at(slice.slot);
@@ -84,11 +84,11 @@ class FullCache final : public LayerCache {
     grow(row.v, row.len, num_new, v.shape(3));
     const int end = row.len + num_new;
     const auto write = [&](std::optional<mx::array>& buffer, const mx::array& x) {
-      const mx::array fresh = mx::astype(x, plan_.dtype);
+      const mx::array fresh = mx::astype(x, plan_.kv.dtype);
       // Moved out first, so that the buffer has one owner and is updated in place once evaluated.
       mx::array old = std::move(*buffer);
       buffer = mx::slice_update(old, fresh, mx::Shape{0, 0, row.len, 0},
-                                mx::Shape{1, plan_.num_kv_heads, end, x.shape(3)});
+                                mx::Shape{1, plan_.kv.num_kv_heads, end, x.shape(3)});
     };
     write(row.k, k);
     write(row.v, v);
@@ -100,7 +100,7 @@ class FullCache final : public LayerCache {
     if (buffer && len + num_new <= buffer->shape(2)) return;
     const int slabs = (kSlabTokens + num_new - 1) / kSlabTokens;
     const mx::array fresh =
-        mx::zeros({1, plan_.num_kv_heads, slabs * kSlabTokens, head_dim}, plan_.dtype);
+        mx::zeros({1, plan_.kv.num_kv_heads, slabs * kSlabTokens, head_dim}, plan_.kv.dtype);
     if (!buffer) {
       buffer = fresh;
       return;
@@ -121,8 +121,8 @@ class FullCache final : public LayerCache {
 
 }  // namespace
 
-std::unique_ptr<LayerCache> make_full(const LayerPlan& plan) {
-  return std::make_unique<FullCache>(plan);
+Result<std::unique_ptr<LayerCache>> make_full(const LayerPlan& plan, const ops::Kernels&) {
+  return std::unique_ptr<LayerCache>(new FullCache(plan));
 }
 
 }  // namespace tenon::cache

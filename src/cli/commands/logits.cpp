@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
-#include "cli/safetensors_writer.h"
 
 namespace tenon::cli {
 
@@ -109,15 +109,19 @@ class LogitsVerb : public Verb {
 
   Status write(const Collected& got, const engine::Model& model) const {
     int64_t vocab = model.vocab_size;
-    std::vector<OutTensor> tensors{
-        {"logits", {got.rows, vocab}, std::span<const float>(got.logits)},
-        {"ids", {static_cast<int64_t>(got.ids.size())}, std::span<const int32_t>(got.ids)}};
+    std::vector<WeightView> tensors{
+        {std::as_bytes(std::span(got.logits)), {got.rows, vocab}, Format::f32, nullptr, "logits"},
+        {std::as_bytes(std::span(got.ids)),
+         {static_cast<int64_t>(got.ids.size())},
+         Format::i32,
+         nullptr,
+         "ids"}};
     std::map<std::string, std::string> metadata{{"model", model.name},
                                                 {"profile", model.profile_id},
                                                 {"kernels", model.kernels},
                                                 {"dtype", model.dtype},
                                                 {"device", model.device}};
-    TENON_OK(write_safetensors(out_, tensors, metadata));
+    TENON_OK(checkpoint::write_safetensors(out_, tensors, metadata));
     std::printf("%s: logits [%d, %lld], ids [%zu]; kernels %s, dtype %s, device %s\n", out_.c_str(),
                 got.rows, static_cast<long long>(vocab), got.ids.size(), model.kernels.c_str(),
                 model.dtype.c_str(), model.device.c_str());

@@ -106,9 +106,9 @@ Result<Descriptor> parse_llama(const Json& config) {
 }
 
 struct Layer {
-  ops::RmsNorm attention_norm, mlp_norm;
-  std::vector<ops::MatrixPtr> qkv;
+  ops::QkvProjection attention;
   ops::MatrixPtr o;
+  ops::RmsNorm mlp_norm;
   ops::GatedMlp mlp;
 };
 
@@ -123,18 +123,11 @@ class UniversalDense final : public Model {
   mx::array hidden(const mx::array& ids, ops::Rows rows) override {
     const ops::Kernels& k = *kernels_;
     mx::array h = k.embed(ids, *embedding_, dtype_);
-    const int n = h.shape(0);
     for (int i = 0; i < d_.num_layers; ++i) {
       const Layer& layer = layers_[i];
-      const auto qkv = k.norm_linear(h, layer.attention_norm, layer.qkv);
-      const auto heads = [&](int part, int count) {
-        return mx::reshape(qkv[part], {n, count, d_.head_dim});
-      };
-      const mx::array q = k.rope(heads(0, d_.num_heads), rows, rope_);
-      const mx::array key = k.rope(heads(1, d_.num_kv_heads), rows, rope_);
-      const mx::array out =
-          caches_.layer(i).attend(q, key, heads(2, d_.num_kv_heads), rows, attend_);
-      h = k.linear_add(mx::reshape(out, {n, d_.num_heads * d_.head_dim}), *layer.o, h);
+      const ops::Qkv qkv = k.project_qkv(h, layer.attention, rows, rope_);
+      const mx::array out = caches_.layer(i).attend(qkv.q, qkv.k, qkv.v, rows, attend_);
+      h = k.linear_add(out, *layer.o, h);
       h = k.norm_mlp_add(h, layer.mlp_norm, layer.mlp);
     }
     return k.rms_norm(h, *final_norm_);
@@ -151,7 +144,7 @@ class UniversalDense final : public Model {
   std::shared_ptr<const ops::Kernels> kernels_;
   mx::Dtype dtype_ = mx::float32;
   ops::Rope rope_;
-  cache::Attend attend_;
+  ops::Attend attend_;
   ops::MatrixPtr embedding_, head_;
   std::vector<Layer> layers_;
   std::optional<ops::RmsNorm> final_norm_;
@@ -186,7 +179,10 @@ Status UniversalDense::load(checkpoint::Weights& weights, const BuildOptions& op
     TENON_TRY(auto gate, matrix(at + "mlp.gate_proj", d_.ffn_size, d_.hidden_size, d_.mlp_bias));
     TENON_TRY(auto up, matrix(at + "mlp.up_proj", d_.ffn_size, d_.hidden_size, d_.mlp_bias));
     TENON_TRY(auto down, matrix(at + "mlp.down_proj", d_.hidden_size, d_.ffn_size, d_.mlp_bias));
-    layers_.push_back({attention_norm, mlp_norm, {q, key, v}, o, {gate, up, down}});
+    layers_.push_back({{attention_norm, q, key, v, d_.num_heads, d_.num_kv_heads, d_.head_dim},
+                       o,
+                       mlp_norm,
+                       {gate, up, down}});
   }
   TENON_TRY(final_norm_, norm("model.norm"));
   head_ = embedding_;
@@ -206,9 +202,10 @@ Result<std::unique_ptr<Model>> UniversalDense::build(const Descriptor& d,
   // head_dim^-0.5 in double, as Python computes it, then float.
   model->attend_.scale = static_cast<float>(std::pow(static_cast<double>(d.head_dim), -0.5));
   TENON_TRY(model->rope_, make_rope(d.rope));
-  cache::LayerPlan plan{"full", d.num_kv_heads, d.head_dim, d.head_dim, options.kv_dtype, 0};
-  TENON_TRY(model->caches_,
-            cache::CacheSet::make(std::vector<cache::LayerPlan>(d.num_layers, plan)));
+  TENON_OK(options.kernels->prepare(model->rope_));
+  const ops::KvShape kv{d.num_kv_heads, d.head_dim, d.head_dim, options.kv_dtype};
+  const std::vector<cache::LayerPlan> plans(d.num_layers, {"attention", kv});
+  TENON_TRY(model->caches_, cache::CacheSet::make(plans, *options.kernels));
   TENON_OK(model->load(weights, options));
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -1,0 +1,264 @@
+// The inner loops of linear.cpp, compiled once a target.
+#include <utility>
+
+#include "ops/kernels/cpu/cpu.h"
+#include "ops/kernels/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::cpu::HWY_NAMESPACE {
+
+constexpr int kRowsMax = 4;  // rows that share one decoded vector
+// How far ahead of a single row's stream lines are asked for: about the latency of memory times
+// the rate of one core.
+constexpr int kPrefetchBytes = 2048;
+
+// Adds products of neighbouring 16-bit pairs, one sum a 32-bit lane.
+HWY_INLINE VI add_pair_products(VI sum, hn::Vec<I16> a, hn::Vec<I16> b) {
+  VI odd = hn::Zero(I32());
+#if HWY_ARCH_X86
+  return hn::ReorderWidenMulAccumulate(I32(), a, b, sum, odd);  // one instruction, pairs in order
+#else
+  const VI even = hn::ReorderWidenMulAccumulate(I32(), a, b, hn::Zero(I32()), odd);
+  return hn::Add(sum, hn::RearrangeToOddPlusEven(even, odd));
+#endif
+}
+
+// Integer codes in planes (packed.h): pair kPair of a step of kStep codes, as 16-bit lanes.
+template <int kPlane, int kRest, bool kFp4>
+struct Codes {
+  static constexpr int kStep = kRest == 1 ? 32 : 16;
+
+  template <int kBits, int kPair>
+  static HWY_INLINE hn::Vec<U16> extract(const uint8_t* lines, int vector) {
+    const U16 d;
+    constexpr int kPairsPerLine = 16 / kBits;
+    const auto raw = hn::BitCast(
+        d, hn::LoadU(I32(), reinterpret_cast<const int32_t*>(lines) +
+                                (kPair / kPairsPerLine) * kLanes + vector * kWidth));
+    constexpr int kShift = kBits * (kPair % kPairsPerLine);
+    if constexpr (kShift + kBits == 16) return hn::ShiftRight<kShift>(raw);
+    const auto mask = hn::Set(d, (1 << kBits) - 1);
+    if constexpr (kShift == 0) return hn::And(raw, mask);
+    return hn::And(hn::ShiftRight<kShift>(raw), mask);
+  }
+
+  template <int kPair>
+  static HWY_INLINE hn::Vec<I16> pair(const uint8_t* plane, const uint8_t* rest, int vector) {
+    auto codes = extract<kPlane, kPair>(plane, vector);
+    if constexpr (kRest > 0)
+      codes = hn::Or(codes, hn::ShiftLeft<kPlane>(extract<kRest, kPair>(rest, vector)));
+    if constexpr (kFp4) return fp4(codes);
+    return hn::BitCast(I16(), codes);
+  }
+
+  // Table look-up works on bytes: values sit twelve higher to be unsigned, and lanes' upper bytes,
+  // which look up code 0, are masked off.
+  static HWY_INLINE hn::Vec<I16> fp4(hn::Vec<U16> codes) {
+    const hn::Repartition<uint8_t, I32> d8;
+    alignas(16) static constexpr uint8_t kRaised[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                                        12, 11, 10, 9,  8,  6,  4,  0};
+    const auto raised = hn::TableLookupBytes(hn::LoadDup128(d8, kRaised), hn::BitCast(d8, codes));
+    const auto low = hn::And(hn::BitCast(U16(), raised), hn::Set(U16(), 0xFF));
+    return hn::Sub(hn::BitCast(I16(), low), hn::Set(I16(), 12));
+  }
+};
+
+template <class Format, int kRows, int kPair>
+HWY_INLINE void add_pair(const uint8_t* plane, const uint8_t* rest, const int16_t* const* x,
+                         int at, VI (&sums)[kRows][kVectors]) {
+  hn::Vec<I16> codes[kVectors];
+  TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+    codes[v] = Format::template pair<kPair>(plane, rest, v);
+  TENON_UNROLL for (int m = 0; m < kRows; ++m) {
+    int32_t two;
+    std::memcpy(&two, x[m] + at + 2 * kPair, sizeof(two));
+    const auto both = hn::BitCast(I16(), hn::Set(I32(), two));
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      sums[m][v] = add_pair_products(sums[m][v], codes[v], both);
+  }
+}
+
+template <class Format, int kRows, int... kPairs>
+HWY_INLINE void add_step(std::integer_sequence<int, kPairs...>, const uint8_t* plane,
+                         const uint8_t* rest, const int16_t* const* x, int at,
+                         VI (&sums)[kRows][kVectors]) {
+  (add_pair<Format, kRows, kPairs>(plane, rest, x, at, sums), ...);
+}
+
+HWY_INLINE VF load_scales(ScaleType type, const uint8_t* at, int lane) {
+  switch (type) {
+    case ScaleType::f16: return load_half(at + lane * 2);
+    case ScaleType::bf16: return load_brain(at + lane * 2);
+    case ScaleType::f32: return load(reinterpret_cast<const float*>(at) + lane);
+    default: {
+      const hn::Rebind<int8_t, F32> d8;
+      const auto codes = hn::LoadU(d8, reinterpret_cast<const int8_t*>(at) + lane);
+      return hn::ConvertTo(F32(), hn::PromoteTo(I32(), codes));
+    }
+  }
+}
+
+// One group's integer sums, scaled and added to `acc` [kRows][16].
+template <int kRows>
+HWY_INLINE void join_group(const Packing& p, const uint8_t* scales, const uint8_t* supers,
+                           const QuantizedRow* rows, int g, const VI (&sums)[kRows][kVectors],
+                           float (*acc)[kLanes]) {
+  const F32 d;
+  TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const int lane = v * kWidth;
+    VF scale = load_scales(p.scale, scales, lane);
+    VF min = p.has_min ? load_scales(p.scale, scales + p.scale_bytes(), lane) : hn::Zero(d);
+    if (supers != nullptr) {
+      scale = hn::Mul(load_half(supers + lane * 2), scale);
+      if (p.has_min) min = hn::Mul(load_half(supers + 2 * kLanes + lane * 2), min);
+    }
+    TENON_UNROLL for (int m = 0; m < kRows; ++m) {
+      const VF joint = hn::Mul(scale, hn::Set(d, rows[m].scale[g]));
+      VF a = hn::MulAdd(joint, hn::ConvertTo(d, sums[m][v]), load(acc[m] + lane));
+      if (p.has_min) a = hn::MulAdd(min, hn::Set(d, rows[m].sum[g]), a);
+      store(a, acc[m] + lane);
+    }
+  }
+}
+
+template <class Format, int kRows>
+void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, const float*, int,
+                  float (*acc)[kLanes]) {
+  const Packing& p = w.packing;
+  const auto* at = reinterpret_cast<const uint8_t*>(w.tile(tile));
+  const uint8_t* supers = nullptr;
+  const int16_t* x[kRows];
+  for (int m = 0; m < kRows; ++m) x[m] = rows[m].codes;
+  const size_t plane_bytes = static_cast<size_t>(p.group) * p.plane_bits() / 8 * kLanes;
+  const size_t rest_bytes = static_cast<size_t>(p.group) * p.rest_bits() / 8 * kLanes;
+  const size_t group_bytes = p.group_bytes();
+  for (int g = 0, k = 0; k < w.in; ++g, k += p.group) {
+    if (p.super_bytes() > 0 && k % kSuperBlock == 0) {
+      supers = at;
+      at += p.super_bytes();
+    }
+    if (kRows == 1)
+      for (size_t ahead = 0; ahead < group_bytes; ahead += kLineBytes)
+        __builtin_prefetch(at + kPrefetchBytes + ahead);
+    VI sums[kRows][kVectors];
+    TENON_UNROLL for (int m = 0; m < kRows; ++m)
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+        sums[m][v] = hn::Set(I32(), -p.zero * rows[m].code_sum[g]);
+    const uint8_t* plane = at;
+    const uint8_t* rest = at + plane_bytes;
+    for (int s = 0; s < p.group; s += Format::kStep) {
+      constexpr std::make_integer_sequence<int, Format::kStep / 2> kPairs;
+      add_step<Format, kRows>(kPairs, plane + s * p.plane_bits() * 2, rest + s * p.rest_bits() * 2,
+                              x, k + s, sums);
+    }
+    join_group<kRows>(p, at + plane_bytes + rest_bytes, supers, rows, g, sums, acc);
+    at += group_bytes;
+  }
+}
+
+template <CodeType kCode>
+HWY_INLINE VF load_weights(const uint8_t* at) {
+  if constexpr (kCode == CodeType::f32) return load(reinterpret_cast<const float*>(at));
+  if constexpr (kCode == CodeType::f16) return load_half(at);
+  if constexpr (kCode == CodeType::bf16) return load_brain(at);
+  // e4m3 as a float16 with four exponent bits, 2^8 too small.
+  const hn::Rebind<uint16_t, F32> d16;
+  const auto code = hn::PromoteTo(d16, hn::LoadU(hn::Rebind<uint8_t, F32>(), at));
+  const auto sign = hn::ShiftLeft<8>(hn::And(code, hn::Set(d16, 0x80)));
+  const auto rest = hn::ShiftLeft<7>(hn::And(code, hn::Set(d16, 0x7F)));
+  return hn::Mul(hn::PromoteTo(F32(), hn::BitCast(F16(), hn::Or(sign, rest))),
+                 hn::Set(F32(), 256.0f));
+}
+
+template <CodeType kCode, int kRows>
+void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const float* x, int x_stride,
+                float (*acc)[kLanes]) {
+  const F32 d;
+  const Packing& p = w.packing;
+  const int width = p.bits / 8;
+  const auto* at = reinterpret_cast<const uint8_t*>(w.tile(tile));
+  for (int begin = 0; begin < w.in; begin += p.group) {
+    const int end = begin + p.group < w.in ? begin + p.group : w.in;
+    VF part[kRows][kVectors];
+    TENON_UNROLL for (int m = 0; m < kRows; ++m)
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) part[m][v] = hn::Zero(d);
+    for (int k = begin; k < end; ++k, at += kLanes * width) {
+      if (kRows == 1) __builtin_prefetch(at + kPrefetchBytes);
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const VF weights = load_weights<kCode>(at + v * kWidth * width);
+        TENON_UNROLL for (int m = 0; m < kRows; ++m)
+          part[m][v] = hn::MulAdd(weights, hn::Set(d, x[m * x_stride + k]), part[m][v]);
+      }
+    }
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      TENON_UNROLL for (int m = 0; m < kRows; ++m) {
+        const VF sum = load(acc[m] + v * kWidth);
+        const VF joined = p.scale == ScaleType::none
+                              ? hn::Add(sum, part[m][v])
+                              : hn::MulAdd(load_scales(p.scale, at, v * kWidth), part[m][v], sum);
+        store(joined, acc[m] + v * kWidth);
+      }
+    at += p.scale_bytes();
+  }
+}
+
+using TileFunction = void (*)(const PackedMatrix& w, int tile, const QuantizedRow* rows,
+                              const float* x, int x_stride, float (*acc)[kLanes]);
+
+template <class Format>
+TileFunction integer_function(int rows) {
+  constexpr TileFunction kFunctions[kRowsMax] = {integer_tile<Format, 1>, integer_tile<Format, 2>,
+                                                 integer_tile<Format, 3>, integer_tile<Format, 4>};
+  return kFunctions[rows - 1];
+}
+template <CodeType kCode>
+TileFunction float_function(int rows) {
+  constexpr TileFunction kFunctions[kRowsMax] = {float_tile<kCode, 1>, float_tile<kCode, 2>,
+                                                 float_tile<kCode, 3>, float_tile<kCode, 4>};
+  return kFunctions[rows - 1];
+}
+
+inline TileFunction tile_function(const Packing& p, int rows) {
+  switch (p.code) {
+    case CodeType::f32: return float_function<CodeType::f32>(rows);
+    case CodeType::f16: return float_function<CodeType::f16>(rows);
+    case CodeType::bf16: return float_function<CodeType::bf16>(rows);
+    case CodeType::fp8: return float_function<CodeType::fp8>(rows);
+    case CodeType::fp4: return integer_function<Codes<4, 0, true>>(rows);
+    case CodeType::integer: break;
+  }
+  switch (p.bits) {
+    case 2: return integer_function<Codes<2, 0, false>>(rows);
+    case 3: return integer_function<Codes<2, 1, false>>(rows);
+    case 4: return integer_function<Codes<4, 0, false>>(rows);
+    case 5: return integer_function<Codes<4, 1, false>>(rows);
+    case 6: return integer_function<Codes<4, 2, false>>(rows);
+    default: return integer_function<Codes<8, 0, false>>(rows);
+  }
+}
+
+inline void linear(const LinearArgs& a) {
+  const PackedMatrix& w = *a.w;
+  for (int tile = a.tile_begin; tile < a.tile_end; ++tile) {
+    const int first = tile * kTileOutputs;
+    const int count = w.out - first < kTileOutputs ? w.out - first : kTileOutputs;
+    for (int m = 0; m < a.rows; m += kRowsMax) {
+      const int rows = a.rows - m < kRowsMax ? a.rows - m : kRowsMax;
+      alignas(64) float acc[kRowsMax][kLanes] = {};
+      const float* x = a.x == nullptr ? nullptr : a.x + static_cast<size_t>(m) * a.x_stride;
+      tile_function(w.packing, rows)(w, tile, a.quantized + m, x, a.x_stride, acc);
+      for (int r = 0; r < rows; ++r) {
+        float* out = a.out + static_cast<size_t>(m + r) * a.out_stride + first;
+        for (int o = 0; o < count; ++o)
+          out[o] = w.bias.empty() ? acc[r][o] : acc[r][o] + w.bias[first + o];
+      }
+    }
+  }
+}
+
+inline void fill_linear(Table& table) {
+  table.linear = linear;
+}
+
+}  // namespace tenon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -89,8 +89,8 @@ Status write_safetensors(const std::string& path, std::span<const WeightView> te
 // How MLX stores a matrix; what an entry of a config's `quantization` object says.
 struct Scheme {
   bool quantized = true;  // false: floats, and the rest says nothing
-  int bits = 0;           // affine: 2, 3, 4, 5, 6, 8; mxfp4, nvfp4: 4; mxfp8: 8
-  int group_size = 0;     // affine: 32, 64, 128; mxfp4, mxfp8: 32; nvfp4: 16
+  int bits = 0;  // affine: 2, 3, 4, 5, 6, 8; mxfp4, nvfp4: 4; mxfp8: 8
+  int group_size = 0;  // affine: 32, 64, 128; mxfp4, mxfp8: 32; nvfp4: 16
   QuantMode mode = QuantMode::affine;
   bool operator==(const Scheme&) const = default;
 };
@@ -122,9 +122,9 @@ struct Converted {
 };
 // Writes `from` as a new directory `to` that mlx-lm and open() read: config.json with the
 // `quantization` object, safetensors of at most shard_bytes_max each, tokenizer and template files
-// (copied, or made from a GGUF file's metadata). GGUF llamas keep their rows in the file's order and
-// say rope_traditional. Holds one matrix at a time. `to` appears complete by a rename, or not at
-// all. Computes with MLX on the CPU, on the calling thread. Errors: invalid (`to` exists, an
+// (copied, or made from a GGUF file's metadata). GGUF llamas keep their rows in the file's order
+// and say rope_traditional. Holds one matrix at a time. `to` appears complete by a rename, or not
+// at all. Computes with MLX on the CPU, on the calling thread. Errors: invalid (`to` exists, an
 // override that matches nothing or does not fit), cancelled, unavailable (disk), those of reading.
 Result<Converted> convert(Checkpoint& from, const std::string& to, const ConvertOptions& options);
 

@@ -149,7 +149,7 @@ class Planner {
             {"mode", quant_mode_name(scheme.mode)}};
   }
 
-  // The scheme of most weights is the default; the others are named.
+  // The scheme asked for is the default, or that of most weights; the others are named.
   Json describe(const std::vector<Job>& jobs) const {
     std::vector<std::pair<Scheme, uint64_t>> seen;
     for (const Job& job : jobs) {
@@ -160,10 +160,12 @@ class Planner {
       it->second += job.elements();
     }
     if (seen.empty()) return Json();
-    const Scheme usual =
-        std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
-          return a.second < b.second;
-        })->first;
+    const auto usual_entry = std::max_element(seen.begin(), seen.end(), [&](auto& a, auto& b) {
+      if (a.first == options_.scheme || b.first == options_.scheme)
+        return b.first == options_.scheme;
+      return a.second < b.second;
+    });
+    const Scheme usual = usual_entry->first;
     Json object = object_of(usual);
     for (const Job& job : jobs)
       if (job.wanted.quantized && job.wanted != usual) object[job.path] = object_of(job.wanted);

@@ -82,14 +82,15 @@ TEST(Weights, AffineWithDefaultsAndOverrides) {
   EXPECT_TRUE(w.finish().ok());
 }
 
-// The other modes: u8 scales, no biases, bits and groups of their own; a module may change the mode.
+// The other modes: u8 scales, no biases, bits and groups of their own; a module may change the
+// mode.
 TEST(Weights, ModesWithoutBiases) {
-  Weights w({view("a.weight", {8, 8}, Format::u32), view("a.scales", {8, 2}, Format::u8),
-             view("b.weight", {8, 16}, Format::u32), view("b.scales", {8, 2}, Format::u8),
-             view("c.weight", {8, 8}, Format::u32), view("c.scales", {8, 4}, Format::u8),
-             view("d.weight", {8, 16}, Format::u32), view("d.scales", {8, 1}),
-             view("d.biases", {8, 1})},
-            "dir");
+  Weights w(
+      {view("a.weight", {8, 8}, Format::u32), view("a.scales", {8, 2}, Format::u8),
+       view("b.weight", {8, 16}, Format::u32), view("b.scales", {8, 2}, Format::u8),
+       view("c.weight", {8, 8}, Format::u32), view("c.scales", {8, 4}, Format::u8),
+       view("d.weight", {8, 16}, Format::u32), view("d.scales", {8, 1}), view("d.biases", {8, 1})},
+      "dir");
   w.set_quantization(json(R"({"bits":4,"group_size":32,"mode":"mxfp4","b":{"mode":"mxfp8"},
                               "c":{"mode":"nvfp4","bits":4,"group_size":16},
                               "d":{"bits":8,"group_size":64}})"));

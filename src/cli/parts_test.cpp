@@ -1,10 +1,7 @@
-// The parts behind the verbs: key files, transcripts, message reading, streaming,
-// bench.
+// The parts behind the verbs: key files, transcripts, message reading, streaming, bench.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "cli/bench_run.h"
 #include "cli/chat_session.h"
@@ -18,10 +15,6 @@ namespace tenon::cli {
 namespace {
 
 std::string temp(const std::string& name) { return testing::TempDir() + "/cli_parts_" + name; }
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 // Ids are the characters of their text; the reply is a fixed word, then the end id 0.
 class LetterTokenizer : public text::Tokenizer {

@@ -59,8 +59,8 @@ int affine_block_bits(Format f) {
 AffineTriple affine_from_blocks(const WeightView& view) {
   const auto affine = affine_of(view.format);
   if (!affine || view.shape.size() != 2)
-    throw std::runtime_error(fmt::format("[load] {}: no kernel reads format {} yet", view.name,
-                                         format_name(view.format)));
+    throw std::runtime_error(
+        fmt::format("[load] {}: {} has no affine form", view.name, format_name(view.format)));
   const int rows = static_cast<int>(view.shape[0]);
   const int groups = static_cast<int>(view.shape[1] / kBlockGroup);
   const size_t num_blocks = static_cast<size_t>(rows) * groups;

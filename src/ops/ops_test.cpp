@@ -42,27 +42,37 @@ TEST_P(Blocks, DequantizeAsDefined) {
     if (format == Format::q4_1) std::memcpy(&data[at + 2], &m, 2);
   }
   const WeightView view{data, {rows, cols}, format, nullptr, "w"};
-  const mx::array got = dequantize_blocks(view);
-  mx::eval(got);
-  ASSERT_EQ(got.shape(), (mx::Shape{rows, cols}));
+  const mx::array dense = dequantize_blocks(view);
+  const AffineTriple t = affine_from_blocks(view);
+  const mx::array repacked = mx::dequantize(t.weight, mx::astype(t.scales, mx::float32),
+                                            mx::astype(t.biases, mx::float32), kBlockGroup, t.bits);
+  mx::eval(dense, repacked);
+  ASSERT_EQ(dense.shape(), (mx::Shape{rows, cols}));
   for (int i = 0; i < rows * cols; ++i) {
     const float want = element(format, &data[i / 32 * size], i % 32);
-    ASSERT_NEAR(got.data<float>()[i], want, 2e-3f * (1 + std::abs(want))) << i;
+    ASSERT_EQ(dense.data<float>()[i], want) << i;
+    ASSERT_EQ(repacked.data<float>()[i], want) << i;
   }
 }
 INSTANTIATE_TEST_SUITE_P(Affine, Blocks,
                          ::testing::Values(Format::q4_0, Format::q4_1, Format::q8_0),
                          [](const auto& format) { return format_name(format.param); });
 
-TEST(Blocks, FormatsWithoutAKernelAreRefusedByName) {
-  const WeightView view{{}, {1, 256}, Format::q6_k, nullptr, "blk.w"};
-  try {
-    affine_from_blocks(view);
-    FAIL();
-  } catch (const std::exception& e) {
-    EXPECT_NE(std::string(e.what()).find("blk.w"), std::string::npos);
-    EXPECT_NE(std::string(e.what()).find("q6_k"), std::string::npos);
-  }
+TEST(Blocks, OtherFormatsAreRefusedByName) {
+  const auto refused = [](const auto& load) -> std::string {
+    try {
+      load();
+      return "not refused";
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  };
+  const std::vector<std::byte> data(210);
+  const WeightView k{data, {1, 256}, Format::q6_k, nullptr, "blk.w"};
+  EXPECT_EQ(dequantize_blocks(k).shape(), (mx::Shape{1, 256}));
+  EXPECT_EQ(refused([&] { affine_from_blocks(k); }), "[load] blk.w: q6_k has no affine form");
+  const WeightView integers{data, {1, 105}, Format::i16, nullptr, "blk.i"};
+  EXPECT_NE(refused([&] { dequantize_blocks(integers); }).find("blk.i"), std::string::npos);
 }
 
 TEST(Kernels, NamesAreChecked) {

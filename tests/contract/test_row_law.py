@@ -14,8 +14,12 @@ OTHERS = [PROMPT[::-1], PROMPT[:3], PROMPT[5:30]]
 
 # Where stock ops break the law on this device, measured by this test with the entry taken out:
 # a dynamic RoPE base is computed from how far the row has come, so a chunk's border moves it.
-BROKEN = {"llama-rope-dynamic"}
-STORAGES = ("f32", "q4-f32")
+BROKEN = {("mlx", "llama-rope-dynamic")}
+STORAGES = {"mlx": ("f32", "q4-f32"), "tenon": ("f32", "bf16", "q4-f32", "q8-f32")}
+CASES = [(kernels, name, storage) for kernels in STORAGES for storage in STORAGES[kernels]
+         for name in sorted(recipes.FAMILIES) if (kernels, name) not in BROKEN]
+# Flags that must not show in a bit, with our kernels.
+INVISIBLE = {"tenon": [("--threads", 1), ("--threads", 3)], "mlx": []}
 
 
 def describe(got, want):
@@ -23,20 +27,19 @@ def describe(got, want):
     return f"first differing row {rows[0]}, largest difference {np.abs(got - want).max()}"
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("name", sorted(set(recipes.FAMILIES) - BROKEN))
-def test_rows_do_not_see_chunks_or_neighbours(name, storage, tmp_path):
+@pytest.mark.parametrize("kernels,name,storage", CASES)
+def test_rows_do_not_see_chunks_or_neighbours(kernels, name, storage, tmp_path):
     folder = tmp_path / "model"
     recipes.build(recipes.FAMILIES[name], storage, folder)
 
     def run(*flags, batch_with=()):
-        return tenon.logits(folder, PROMPT, STEPS, tmp_path / "out.safetensors", *flags,
-                            batch_with=batch_with)
+        return tenon.logits(folder, PROMPT, STEPS, tmp_path / "out.safetensors", "--kernels", kernels,
+                            "--dtype", "float32", *flags, batch_with=batch_with)
 
     alone, ids = run("--chunk", len(PROMPT))
-    for chunk in CHUNKS:
-        got, got_ids = run("--chunk", chunk)
-        assert np.array_equal(got, alone), f"chunk {chunk}: {describe(got, alone)}"
+    for flags in [("--chunk", chunk) for chunk in CHUNKS] + INVISIBLE[kernels]:
+        got, got_ids = run(*flags)
+        assert np.array_equal(got, alone), f"{flags}: {describe(got, alone)}"
         assert got_ids.tolist() == ids.tolist()
     for batch in (OTHERS[:1], OTHERS):
         got, _ = run("--chunk", 7, batch_with=batch)
@@ -47,6 +50,31 @@ def test_the_exception_is_real(tmp_path):
     """A dynamic RoPE base does move with the chunk: when this fails, take it off the list."""
     folder = tmp_path / "model"
     recipes.build(recipes.FAMILIES["llama-rope-dynamic"], "f32", folder)
-    whole, _ = tenon.logits(folder, PROMPT, 1, tmp_path / "a.safetensors", "--chunk", len(PROMPT))
-    cut, _ = tenon.logits(folder, PROMPT, 1, tmp_path / "b.safetensors", "--chunk", 7)
+    whole, _ = tenon.logits(folder, PROMPT, 1, tmp_path / "a.safetensors", "--kernels", "mlx", "--chunk",
+                            len(PROMPT))
+    cut, _ = tenon.logits(folder, PROMPT, 1, tmp_path / "b.safetensors", "--kernels", "mlx", "--chunk", 7)
     assert not np.array_equal(whole, cut)
+
+
+@pytest.mark.parametrize("target", ["reference", "sse4"])
+def test_targets_give_the_same_bits(target, tmp_path):
+    """Instruction sets are a matter of speed. sse4 has no fused multiply-add: it must run, near."""
+    folder = tmp_path / "model"
+    recipes.build(recipes.FAMILIES["llama-untied-gqa"], "q4-f32", folder)
+    best, ids = tenon.logits(folder, PROMPT, STEPS, tmp_path / "a.safetensors", "--kernels", "tenon")
+    other, other_ids = tenon.logits(folder, PROMPT, STEPS, tmp_path / "b.safetensors", "--kernels", "tenon",
+                                    env={"TENON_CPU_TARGET": target})
+    assert other_ids.tolist() == ids.tolist()
+    if target == "reference":
+        assert np.array_equal(other, best), describe(other, best)
+    else:
+        np.testing.assert_allclose(other, best, atol=2e-3)
+        assert not np.array_equal(other, best), "the force did not work"
+
+
+def test_an_unknown_target_is_refused(tmp_path):
+    folder = tmp_path / "model"
+    recipes.build(recipes.FAMILIES["llama-untied-gqa"], "q4-f32", folder)
+    with pytest.raises(AssertionError, match="TENON_CPU_TARGET riscv.*reference"):
+        tenon.logits(folder, PROMPT, 1, tmp_path / "a.safetensors", "--kernels", "tenon",
+                     env={"TENON_CPU_TARGET": "riscv"})

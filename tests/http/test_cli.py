@@ -19,7 +19,18 @@ import server as servers
 from safetensors.numpy import load_file
 from server import run_tenon
 
-VERBS = ["serve", "chat", "generate", "info", "bench", "logits", "ls"]
+VERBS = [
+    "serve",
+    "chat",
+    "generate",
+    "info",
+    "convert",
+    "bench",
+    "perplexity",
+    "verify",
+    "logits",
+    "ls",
+]
 
 
 # --- usage

@@ -38,8 +38,7 @@ class PerplexityVerb : public Verb {
     model_.declare(flags);
     flags.text("file", &file_, "the text", "TEXT");
     flags.integer("stride", &stride_, 0, 1 << 24,
-                  "from one window (--context) to the next; less than a window overlaps and scores "
-                  "each token with more before it; 0: a window",
+                  "from one window of --context to the next; less: more context; 0: a window",
                   "TOKENS");
     flags.toggle("json", &json_, "one JSON object");
   }
@@ -81,7 +80,9 @@ class PerplexityVerb : public Verb {
       const auto on_row = [&](size_t i, const std::vector<float>& row) -> Status {
         const size_t target = window.begin + i + 1;
         if (target < window.first) return {};
-        const double nll = log_sum_exp(row) - row[static_cast<size_t>(ids[target])];
+        const auto id = static_cast<size_t>(ids[target]);
+        if (id >= row.size()) return invalid("token {} is past the model's {}", id, row.size());
+        const double nll = log_sum_exp(row) - row[id];
         if (std::isnan(nll)) return internal("the logits before token {} hold NaN", target);
         score.add(nll);
         bar.show("perplexity", static_cast<double>(target) / static_cast<double>(ids.size()));

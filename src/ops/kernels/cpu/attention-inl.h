@@ -221,6 +221,9 @@ HWY_INLINE void scatter(const float* from, int n, std::byte* to, size_t stride) 
     for (int i = 0; i < n; ++i) std::memcpy(to + i * stride * 4, from + i, 4);
     return;
   }
+#if HWY_TARGET == HWY_SSE4  // has no such conversion, and Highway's stand-in truncates
+  for (int i = 0; i < n; ++i) store_f16(from[i], to + i * stride * 2);
+#else
   hwy::float16_t half[kLanes];
   for (int i = 0; i < n; i += kLanes) {
     const int count = std::min(kLanes, n - i);
@@ -230,6 +233,7 @@ HWY_INLINE void scatter(const float* from, int n, std::byte* to, size_t stride) 
       hn::StoreU(hn::DemoteTo(F16(), load(pad + v)), F16(), half + v);
     for (int j = 0; j < count; ++j) std::memcpy(to + (i + j) * stride * 2, half + j, 2);
   }
+#endif
 }
 
 template <KvType kType>

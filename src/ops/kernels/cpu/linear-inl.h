@@ -27,6 +27,9 @@ HWY_INLINE VI add_pair_products(VI sum, hn::Vec<I16> a, hn::Vec<I16> b) {
 template <int kPlane, int kRest, bool kFp4>
 struct Codes {
   static constexpr int kStep = kRest == 1 ? 32 : 16;
+  // Bytes of `codes` codes of all outputs in each plane.
+  static constexpr size_t plane_bytes(int codes) { return size_t{kPlane} * codes / 8 * kLanes; }
+  static constexpr size_t rest_bytes(int codes) { return size_t{kRest} * codes / 8 * kLanes; }
 
   template <int kBits, int kPair>
   static HWY_INLINE hn::Vec<U16> extract(const uint8_t* lines, int vector) {
@@ -85,39 +88,58 @@ HWY_INLINE void add_step(std::integer_sequence<int, kPairs...>, const uint8_t* p
   (add_pair<Format, kRows, kPairs>(plane, rest, x, at, sums), ...);
 }
 
-HWY_INLINE VF load_scales(ScaleType type, const uint8_t* at, int lane) {
+// All 16 outputs' scales (or minima) of one group.
+HWY_INLINE void load_scales(ScaleType type, const uint8_t* at, VF (&scales)[kVectors]) {
   switch (type) {
-    case ScaleType::f16: return load_half(at + lane * 2);
-    case ScaleType::bf16: return load_brain(at + lane * 2);
-    case ScaleType::f32: return load(reinterpret_cast<const float*>(at) + lane);
-    default: {
-      const hn::Rebind<int8_t, F32> d8;
-      const auto codes = hn::LoadU(d8, reinterpret_cast<const int8_t*>(at) + lane);
-      return hn::ConvertTo(F32(), hn::PromoteTo(I32(), codes));
-    }
+    case ScaleType::f16:
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) scales[v] = load_half(at + v * kWidth * 2);
+      return;
+    case ScaleType::bf16:
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) scales[v] = load_brain(at + v * kWidth * 2);
+      return;
+    case ScaleType::f32:
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+        scales[v] = load(reinterpret_cast<const float*>(at) + v * kWidth);
+      return;
+    default:
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const auto codes = hn::LoadU(hn::Rebind<int8_t, F32>(),
+                                     reinterpret_cast<const int8_t*>(at) + v * kWidth);
+        scales[v] = hn::ConvertTo(F32(), hn::PromoteTo(I32(), codes));
+      }
   }
+}
+
+// Two-level scales: a group's, times its super-block's half.
+HWY_INLINE void times_super(const uint8_t* supers, VF (&scales)[kVectors]) {
+  TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+    scales[v] = hn::Mul(load_half(supers + v * kWidth * 2), scales[v]);
 }
 
 // One group's integer sums, scaled and added to `acc` [kRows][16].
 template <int kRows>
-HWY_INLINE void join_group(const Packing& p, const uint8_t* scales, const uint8_t* supers,
-                           const QuantizedRow* rows, int g, const VI (&sums)[kRows][kVectors],
-                           float (*acc)[kLanes]) {
+HWY_INLINE void join_group(const Packing& p, size_t scale_bytes, const uint8_t* scales,
+                           const uint8_t* supers, const QuantizedRow* rows, int g,
+                           const VI (&sums)[kRows][kVectors], float (*acc)[kLanes]) {
   const F32 d;
-  TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const int lane = v * kWidth;
-    VF scale = load_scales(p.scale, scales, lane);
-    VF min = p.has_min ? load_scales(p.scale, scales + p.scale_bytes(), lane) : hn::Zero(d);
-    if (supers != nullptr) {
-      scale = hn::Mul(load_half(supers + lane * 2), scale);
-      if (p.has_min) min = hn::Mul(load_half(supers + 2 * kLanes + lane * 2), min);
+  VF scale[kVectors], min[kVectors];
+  load_scales(p.scale, scales, scale);
+  if (supers != nullptr) times_super(supers, scale);
+  if (p.has_min) {
+    load_scales(p.scale, scales + scale_bytes, min);
+    if (supers != nullptr) times_super(supers + 2 * kLanes, min);
+  }
+  TENON_UNROLL for (int m = 0; m < kRows; ++m) {
+    const VF row_scale = hn::Set(d, rows[m].scale[g]);
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const VF joined = hn::MulAdd(hn::Mul(scale[v], row_scale), hn::ConvertTo(d, sums[m][v]),
+                                   load(acc[m] + v * kWidth));
+      store(joined, acc[m] + v * kWidth);
     }
-    TENON_UNROLL for (int m = 0; m < kRows; ++m) {
-      const VF joint = hn::Mul(scale, hn::Set(d, rows[m].scale[g]));
-      VF a = hn::MulAdd(joint, hn::ConvertTo(d, sums[m][v]), load(acc[m] + lane));
-      if (p.has_min) a = hn::MulAdd(min, hn::Set(d, rows[m].sum[g]), a);
-      store(a, acc[m] + lane);
-    }
+    if (!p.has_min) continue;
+    const VF row_sum = hn::Set(d, rows[m].sum[g]);
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      store(hn::MulAdd(min[v], row_sum, load(acc[m] + v * kWidth)), acc[m] + v * kWidth);
   }
 }
 
@@ -129,13 +151,14 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
   const uint8_t* supers = nullptr;
   const int16_t* x[kRows];
   for (int m = 0; m < kRows; ++m) x[m] = rows[m].codes;
-  const size_t plane_bytes = static_cast<size_t>(p.group) * p.plane_bits() / 8 * kLanes;
-  const size_t rest_bytes = static_cast<size_t>(p.group) * p.rest_bits() / 8 * kLanes;
-  const size_t group_bytes = p.group_bytes();
-  for (int g = 0, k = 0; k < w.in; ++g, k += p.group) {
-    if (p.super_bytes() > 0 && k % kSuperBlock == 0) {
+  const int group = p.group, zero = p.zero;
+  const size_t plane_bytes = Format::plane_bytes(group), rest_bytes = Format::rest_bytes(group);
+  const size_t group_bytes = p.group_bytes(), scale_bytes = p.scale_bytes();
+  const size_t super_bytes = p.super_bytes();
+  for (int g = 0, k = 0; k < w.in; ++g, k += group) {
+    if (super_bytes > 0 && k % kSuperBlock == 0) {
       supers = at;
-      at += p.super_bytes();
+      at += super_bytes;
     }
     if (kRows == 1)
       for (size_t ahead = 0; ahead < group_bytes; ahead += kLineBytes)
@@ -143,15 +166,14 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
     VI sums[kRows][kVectors];
     TENON_UNROLL for (int m = 0; m < kRows; ++m)
       TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-        sums[m][v] = hn::Set(I32(), -p.zero * rows[m].code_sum[g]);
-    const uint8_t* plane = at;
+        sums[m][v] = hn::Set(I32(), -zero * rows[m].code_sum[g]);
     const uint8_t* rest = at + plane_bytes;
-    for (int s = 0; s < p.group; s += Format::kStep) {
+    for (int s = 0; s < group; s += Format::kStep) {
       constexpr std::make_integer_sequence<int, Format::kStep / 2> kPairs;
-      add_step<Format, kRows>(kPairs, plane + s * p.plane_bits() * 2, rest + s * p.rest_bits() * 2,
-                              x, k + s, sums);
+      add_step<Format, kRows>(kPairs, at + Format::plane_bytes(s), rest + Format::rest_bytes(s), x,
+                              k + s, sums);
     }
-    join_group<kRows>(p, at + plane_bytes + rest_bytes, supers, rows, g, sums, acc);
+    join_group<kRows>(p, scale_bytes, rest + rest_bytes, supers, rows, g, sums, acc);
     at += group_bytes;
   }
 }
@@ -190,13 +212,14 @@ void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const floa
           part[m][v] = hn::MulAdd(weights, hn::Set(d, x[m * x_stride + k]), part[m][v]);
       }
     }
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-      TENON_UNROLL for (int m = 0; m < kRows; ++m) {
+    VF scale[kVectors];
+    if (p.scale != ScaleType::none) load_scales(p.scale, at, scale);
+    TENON_UNROLL for (int m = 0; m < kRows; ++m)
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
         const VF sum = load(acc[m] + v * kWidth);
-        const VF joined = p.scale == ScaleType::none
-                              ? hn::Add(sum, part[m][v])
-                              : hn::MulAdd(load_scales(p.scale, at, v * kWidth), part[m][v], sum);
-        store(joined, acc[m] + v * kWidth);
+        store(p.scale == ScaleType::none ? hn::Add(sum, part[m][v])
+                                         : hn::MulAdd(scale[v], part[m][v], sum),
+              acc[m] + v * kWidth);
       }
     at += p.scale_bytes();
   }

@@ -119,8 +119,6 @@ void pack_tile(const GroupReader& reader, PackedMatrix& m, int tile) {
 
 }  // namespace
 
-int Packing::plane_bits() const { return bits >= 8 ? 8 : bits >= 4 ? 4 : 2; }
-
 size_t Packing::scale_bytes() const {
   switch (scale) {
     case ScaleType::none: return 0;
@@ -156,12 +154,13 @@ PackedMatrix::PackedMatrix(const Packing& packing_, int out_, int in_)
   if (data_ == nullptr) throw std::bad_alloc();
 }
 
-void PackedMatrix::unpack_row(int row, float* values) const {
+void PackedMatrix::visit_row(
+    int row, const std::function<void(const StoredGroup&, int, int, int)>& visit) const {
   const Packing& p = packing;
   const int lane = row % kTileOutputs;
   const std::byte* at = tile(row / kTileOutputs);
   float super_scale = 1, super_min = 1;
-  for (int k0 = 0; k0 < in; k0 += p.group) {
+  for (int g = 0, k0 = 0; k0 < in; ++g, k0 += p.group) {
     if (p.super_bytes() > 0 && k0 % kSuperBlock == 0) {
       super_scale = load_f16(at + lane * 2);
       if (p.has_min) super_min = load_f16(at + 32 + lane * 2);
@@ -169,41 +168,59 @@ void PackedMatrix::unpack_row(int row, float* values) const {
     }
     const int len = std::min(p.group, in - k0);
     const std::byte* scales = at + plane_bytes(len, p.bits);
-    const float scale = load_scale(p.scale, scales, lane) * super_scale;
-    const float min =
-        p.has_min ? load_scale(p.scale, scales + p.scale_bytes(), lane) * super_min : 0;
+    StoredGroup s;
+    std::memset(s.codes, 0, sizeof(s.codes));
+    s.scale = super_scale * load_scale(p.scale, scales, lane);
+    if (p.has_min) s.min = super_min * load_scale(p.scale, scales + p.scale_bytes(), lane);
     if (p.is_integer()) {
-      uint8_t codes[kGroupMax] = {};
-      unpack_plane(at, len, p.plane_bits(), 0, lane, codes);
+      unpack_plane(at, len, p.plane_bits(), 0, lane, s.codes);
       if (p.rest_bits() > 0)
         unpack_plane(at + plane_bytes(len, p.plane_bits()), len, p.rest_bits(), p.plane_bits(),
-                     lane, codes);
-      for (int k = 0; k < len; ++k)
-        values[k0 + k] = std::fma(scale, static_cast<float>(code_value(p, codes[k])), min);
+                     lane, s.codes);
     } else {
       const size_t width = p.bits / 8;
       for (int k = 0; k < len; ++k)
-        values[k0 + k] = scale * load_code(p.code, at + (k * kTileOutputs + lane) * width);
+        std::memcpy(s.codes + k * width, at + (k * kTileOutputs + lane) * width, width);
     }
+    visit(s, g, k0, len);
     at = scales + p.scale_bytes() * (p.has_min ? 2 : 1);
   }
 }
 
-Result<std::shared_ptr<const PackedMatrix>> pack(const LinearSource& source,
-                                                 const ParallelFor& run) {
-  TENON_TRY(const GroupReader reader, group_reader(source));
+void PackedMatrix::unpack_row(int row, float* values) const {
+  const Packing& p = packing;
+  visit_row(row, [&](const StoredGroup& s, int, int k0, int len) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(s.codes);
+    for (int k = 0; k < len; ++k)
+      values[k0 + k] =
+          p.is_integer() ? std::fma(s.scale, static_cast<float>(code_value(p, s.codes[k])), s.min)
+                         : s.scale * load_code(p.code, bytes + k * (p.bits / 8));
+  });
+}
+
+std::shared_ptr<PackedMatrix> pack_groups(const GroupReader& reader, const ParallelFor& run) {
   auto m = std::make_shared<PackedMatrix>(reader.packing, static_cast<int>(reader.out),
                                           static_cast<int>(reader.in));
-  const size_t row_bytes = source.weight.bytes.size() / std::max<size_t>(reader.out, 1);
-  const size_t tile_source = std::max<size_t>(row_bytes * kTileOutputs, 1);
-  const int tiles_per_job = static_cast<int>(std::max<size_t>(kChunkBytes / tile_source, 1));
+  const int tiles_per_job =
+      static_cast<int>(std::max<size_t>(kChunkBytes / std::max<size_t>(m->tile_bytes, 1), 1));
   const int num_jobs = (m->num_tiles() + tiles_per_job - 1) / tiles_per_job;
   run(num_jobs, [&](int job) {
-    const int end = std::min((job + 1) * tiles_per_job, m->num_tiles());
-    for (int tile = job * tiles_per_job; tile < end; ++tile) pack_tile(reader, *m, tile);
-    release(source.weight, job * tiles_per_job * tile_source,
-            std::min(end * tile_source, source.weight.bytes.size()));
+    const int begin = job * tiles_per_job;
+    const int end = std::min(begin + tiles_per_job, m->num_tiles());
+    for (int tile = begin; tile < end; ++tile) pack_tile(reader, *m, tile);
+    if (reader.done)
+      reader.done(int64_t{begin} * kTileOutputs, std::min(int64_t{end} * kTileOutputs, reader.out));
   });
+  return m;
+}
+
+Result<std::shared_ptr<const PackedMatrix>> pack(const LinearSource& source,
+                                                 const ParallelFor& run) {
+  TENON_TRY(GroupReader reader, group_reader(source));
+  const WeightView& view = source.weight;
+  const size_t row_bytes = view.bytes.size() / std::max<size_t>(reader.out, 1);
+  reader.done = [&](int64_t row, int64_t end) { release(view, row * row_bytes, end * row_bytes); };
+  auto m = pack_groups(reader, run);
   if (!source.bias.empty()) {
     TENON_TRY(m->bias, read_floats(source.bias[0]));
   }

@@ -56,13 +56,21 @@ struct Packing {
   bool has_min = false;
 
   bool is_integer() const { return code == CodeType::integer || code == CodeType::fp4; }
-  int plane_bits() const;  // 2, 4 or 8
+  int plane_bits() const { return bits >= 8 ? 8 : bits >= 4 ? 4 : 2; }
   int rest_bits() const { return bits - plane_bits(); }
   size_t scale_bytes() const;  // of one group's scales or minima, all 16 outputs
   size_t group_bytes() const;  // codes, scales, minima
   size_t super_bytes() const;  // in front of every super-block; 0 but for two_level
   size_t tile_bytes(int in) const;
   bool operator==(const Packing&) const = default;
+};
+
+// One group of one output, as a stored format holds it.
+struct StoredGroup {
+  uint8_t codes[kSuperBlock];             // integer codes, or the bytes of float codes
+  float scale = 0, min = 0;               // exactly representable in the packing's ScaleType
+  int8_t scale_code = 0, min_code = 0;    // two_level
+  float super_scale = 0, super_min = 0;   // two_level, of the group's super-block
 };
 
 class PackedMatrix {
@@ -77,7 +85,11 @@ class PackedMatrix {
   const std::byte* tile(int i) const { return data_.get() + i * tile_bytes; }
   std::byte* tile(int i) { return data_.get() + i * tile_bytes; }
   size_t bytes() const { return num_tiles() * tile_bytes + bias.size() * sizeof(float); }
-  // One output's weights as floats, as the formula above says: for embeddings and tests.
+  // visit(group, index of the group, its first element, its length) for each group of one output,
+  // with a two-level scale already multiplied out.
+  void visit_row(int row,
+                 const std::function<void(const StoredGroup&, int, int, int)>& visit) const;
+  // One output's weights as floats, as the formula above says: for embeddings.
   void unpack_row(int row, float* values) const;
 
  private:
@@ -87,19 +99,12 @@ class PackedMatrix {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-// One group of one output, as a stored format holds it.
-struct StoredGroup {
-  uint8_t codes[kSuperBlock];             // integer codes, or the bytes of float codes
-  float scale = 0, min = 0;               // exactly representable in the packing's ScaleType
-  int8_t scale_code = 0, min_code = 0;    // two_level
-  float super_scale = 0, super_min = 0;   // two_level, of the group's super-block
-};
-
 // Reads a stored matrix group by group; sources.cpp has one for each format.
 struct GroupReader {
   Packing packing;
   int64_t out = 0, in = 0;
   std::function<void(int64_t row, int64_t group, StoredGroup& out)> read;
+  std::function<void(int64_t row, int64_t end)> done;  // rows that are not read again; may be empty
 };
 // Errors, naming the tensor: unsupported (its format), corrupt (shape, bytes or parts that do not
 // agree), too_large (dimension past 2^31).
@@ -112,6 +117,8 @@ Result<std::vector<float>> read_floats(const WeightView& view);
 
 // run(n, work) calls work(i) for i in [0, n), on any threads.
 using ParallelFor = std::function<void(int n, const std::function<void(int)>& work)>;
+std::shared_ptr<PackedMatrix> pack_groups(const GroupReader& reader, const ParallelFor& run);
+// The same from a stored matrix with its bias; mapped source pages are given back.
 // Errors: those of group_reader and read_floats.
 Result<std::shared_ptr<const PackedMatrix>> pack(const LinearSource& source,
                                                  const ParallelFor& run);

@@ -1,7 +1,19 @@
-// The plain scalar reference of every kernel.
+// The plain scalar reference of every kernel: the door's formulas written down once more, as loops.
+// TENON_CPU_TARGET=reference runs a whole model on it, slowly.
 #pragma once
 #include "ops/kernels/cpu/cpu.h"
 
 namespace tenon::cpu {
+
 const Table& reference_table();
+
+namespace reference {
+void attend(const AttendArgs& args);
+void merge(float* max, float* sum, float* values, float part_max, float part_sum,
+           const float* part_values, int v_dim);
+void finish(float sum, const float* values, int v_dim, float* out);
+void store_token(const KvLayout& layout, std::byte* page, int slot, const float* k, const float* v);
+void linear(const LinearArgs& args);
+}  // namespace reference
+
 }  // namespace tenon::cpu

@@ -82,8 +82,8 @@ Status check_triple(const LinearSource& source, const Packing& packing, int64_t 
                    weight.name, weight.shape[1], packing.group, packing.bits);
   const bool affine = source.mode == QuantMode::affine;
   if (source.scales.size() != 1 || source.biases.size() != (affine ? 1 : 0))
-    return corrupt("tensor {}: {} codes need scales and {} biases", weight.name,
-                   quant_mode_name(source.mode), affine ? "have" : "no");
+    return corrupt("tensor {}: {} codes need scales and {}", weight.name,
+                   quant_mode_name(source.mode), affine ? "biases" : "no biases");
   for (const auto* part : {&source.scales, &source.biases})
     for (const WeightView& view : *part) {
       const Format want = affine ? source.scales[0].format : Format::u8;

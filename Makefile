@@ -8,7 +8,7 @@ BIN := build/release/tenon
 export PATH := $(CURDIR)/.venv/tools:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install serve chat test bench lint format asan ubsan tsan fuzz clean
+.PHONY: help setup build install serve chat test bench bench-compare lint format asan ubsan tsan fuzz clean
 
 help:
 	@echo 'make serve    set up, build and serve the default model on http://127.0.0.1:8080'
@@ -18,6 +18,7 @@ help:
 	@echo 'make install  install under PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make test     every suite: unit, parity, http, contract'
 	@echo 'make bench    tenon bench on the default model (ARGS as above)'
+	@echo 'make bench-compare   Tenon beside llama.cpp and mlx-lm (ARGS="--repeat 5 --engines tenon,llama,mlx")'
 	@echo 'make lint     formatting, house rules, clippy, clang-tidy where installed'
 	@echo 'make format   rewrite sources as lint wants them'
 	@echo 'make asan | ubsan | tsan   unit and http suites under a sanitizer'
@@ -47,6 +48,11 @@ chat: build
 
 bench: build
 	@exec $(BIN) bench $(ARGS)
+
+bench-compare: build
+	@scripts/setup --dev
+	$(call compile,release,bandwidth)
+	@exec .venv/bin/python bench/compare $(ARGS)
 
 test:
 	@scripts/setup --dev

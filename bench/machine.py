@@ -36,6 +36,16 @@ def busy_seconds():
     return (user + nice + system + irq + softirq + steal) / TICKS_S
 
 
+def wait_until_calm(share_max, seconds_max):
+    """Until others leave the machine alone for three seconds, or for so long."""
+    deadline = time.monotonic() + seconds_max
+    while time.monotonic() < deadline:
+        with Watch() as watch:
+            time.sleep(3)
+        if watch.others <= share_max:
+            return
+
+
 class Watch:
     """Share of the machine's CPU time that others took while a child ran."""
 

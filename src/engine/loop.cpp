@@ -206,6 +206,8 @@ void Loop::emit_outcome(Sequence& s, decode::RowOutcome& outcome) {
 }
 
 void Loop::fail_rows(const std::vector<sched::PlannedRow>& plan, const std::string& why) {
+  // What the step had dispatched before it failed may still be reading the rows' pages.
+  mlx::core::synchronize();
   log_warn("a step failed, {} request(s) end: {}", plan.size(), why);
   for (const sched::PlannedRow& row : plan)
     remove(row.id, FinishReason::error, internal("the model failed on this request: {}", why));

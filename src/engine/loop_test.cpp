@@ -15,7 +15,7 @@ constexpr int kVocab = 11;
 class ToyModel final : public graph::Model {
  public:
   ToyModel() {
-    auto set = cache::CacheSet::make({{"full", 1, 4, 4, mx::float32, 0}});
+    auto set = cache::CacheSet::make({{"attention", {1, 4, 4, mx::float32}}}, **ops::make_kernels({}));
     caches_ = std::move(set).value();
     shape_ = {1, 4, kVocab, 64, 0};
   }

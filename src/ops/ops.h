@@ -100,7 +100,7 @@ class KvPages {
   virtual ~KvPages() = default;
   virtual int page_tokens() const = 0;
   virtual uint64_t page_bytes() const = 0;
-  virtual uint64_t bytes() const = 0;  // held from the machine, free pages included
+  virtual uint64_t bytes() const = 0;  // of pages taken
   virtual int take() = 0;              // throws std::bad_alloc
   virtual void give(int page) = 0;
   // Appends k and v of each row behind its offset and attends causally. pages[i]: those of rows[i],

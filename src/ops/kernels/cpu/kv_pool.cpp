@@ -8,16 +8,25 @@ namespace tenon::cpu {
 void KvPool::Free::operator()(std::byte* p) const { std::free(p); }
 
 int KvPool::take() {
+  // aligned_alloc wants a size that is a multiple of the alignment; a page of 64 tokens is.
+  std::unique_ptr<std::byte, Free> page(
+      static_cast<std::byte*>(std::aligned_alloc(64, layout_.page_bytes())));
+  if (page == nullptr) throw std::bad_alloc();
+  ++num_taken_;
   if (free_.empty()) {
-    // aligned_alloc wants a size that is a multiple of the alignment; a page of 64 tokens is.
-    auto* page = static_cast<std::byte*>(std::aligned_alloc(64, layout_.page_bytes()));
-    if (page == nullptr) throw std::bad_alloc();
-    pages_.emplace_back(page);
-    free_.push_back(static_cast<int>(pages_.size()) - 1);
+    pages_.push_back(std::move(page));
+    return static_cast<int>(pages_.size()) - 1;
   }
-  const int page = free_.back();
+  const int i = free_.back();
   free_.pop_back();
-  return page;
+  pages_[i] = std::move(page);
+  return i;
+}
+
+void KvPool::give(int page) {
+  free_.push_back(page);
+  pages_[page].reset();
+  --num_taken_;
 }
 
 }  // namespace tenon::cpu

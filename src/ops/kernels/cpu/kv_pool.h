@@ -39,9 +39,9 @@ class KvPool {
   const KvLayout& layout() const { return layout_; }
   // The index of a page whose contents are anything: attention never looks past a row's length.
   int take();
-  void give(int page) { free_.push_back(page); }
+  void give(int page);  // its memory is free at once
   std::byte* page(int i) const { return pages_[i].get(); }  // pages do not move
-  uint64_t bytes() const { return pages_.size() * layout_.page_bytes(); }  // taken and free ones
+  uint64_t bytes() const { return num_taken_ * layout_.page_bytes(); }
 
  private:
   struct Free {
@@ -49,7 +49,8 @@ class KvPool {
   };
   KvLayout layout_;
   std::vector<std::unique_ptr<std::byte, Free>> pages_;
-  std::vector<int> free_;
+  std::vector<int> free_;  // indices without a page
+  uint64_t num_taken_ = 0;
 };
 
 }  // namespace tenon::cpu

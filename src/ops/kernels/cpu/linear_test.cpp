@@ -1,49 +1,25 @@
-// Every instruction set against the scalar reference, bit for bit, and the row law of products.
+// Products on every instruction set against the scalar reference, bit for bit, and their laws.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "ops/kernels/cpu/cpu.h"
-#include "ops/kernels/cpu/half.h"
-#include "ops/kernels/cpu/test_random.h"
+#include "ops/kernels/cpu/test_tables.h"
 
 namespace tenon::cpu {
 namespace {
 
-// Targets with fused multiply-add, the reference left out.
-std::vector<const Table*> fused_tables() {
-  std::vector<const Table*> tables;
-  for (const Table* t : all_tables())
-    if (t != all_tables().front() && std::strcmp(t->name, "sse4") != 0) tables.push_back(t);
-  return tables;
-}
-const Table& reference() { return *all_tables().front(); }
-
-// Equal bits; any NaN equals any NaN.
-void expect_same(const std::vector<float>& got, const std::vector<float>& want, const char* what) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (std::isnan(got[i]) && std::isnan(want[i])) continue;
-    ASSERT_EQ(bits_as<uint32_t>(got[i]), bits_as<uint32_t>(want[i]))
-        << what << " at " << i << ": " << got[i] << " and " << want[i];
-  }
-}
-
 std::vector<Packing> packings() {
   std::vector<Packing> all;
-  const ScaleType scales[] = {ScaleType::f32, ScaleType::f16, ScaleType::bf16};
   for (int bits : {2, 3, 4, 5, 6, 8})
-    for (int group : {32, 64, 128})
-      for (ScaleType scale : scales) {
-        all.push_back({CodeType::integer, bits, group, 0, scale, true});
-        all.push_back({CodeType::integer, bits, group, 1 << (bits - 1), scale, false});
+    for (int group : {16, 32, 64, 128}) {
+      if (group == 16 && bits % 2 == 1) continue;  // a 1-bit plane wants groups of 32
+      for (ScaleType s : {ScaleType::f32, ScaleType::f16, ScaleType::bf16, ScaleType::two_level}) {
+        all.push_back({CodeType::integer, bits, group, 0, s, true});
+        all.push_back({CodeType::integer, bits, group, 1 << (bits - 1), s, false});
       }
-  for (int bits : {2, 4, 5, 6})
-    for (int group : {16, 32}) {
-      if (bits == 5 && group == 16) continue;  // a 1-bit plane wants groups of 32
-      all.push_back({CodeType::integer, bits, group, 0, ScaleType::two_level, true});
-      all.push_back({CodeType::integer, bits, group, 3, ScaleType::two_level, false});
+      all.push_back({CodeType::integer, bits, group, 3, ScaleType::f16, true});
     }
   all.push_back({CodeType::fp4, 4, 32, 0, ScaleType::bf16, false});
   all.push_back({CodeType::fp4, 4, 16, 0, ScaleType::f16, false});
@@ -54,35 +30,51 @@ std::vector<Packing> packings() {
   return all;
 }
 
-// Random codes and scales that the packing's ScaleType holds exactly.
-void random_group(TestRandom& rng, const Packing& p, StoredGroup& s) {
-  const auto half = [&] { return f16_to_f32(f32_to_f16(rng.unit() * 0.1f)); };
-  const auto brain = [&] { return bits_as<float>(bits_as<uint32_t>(rng.unit()) & 0xFFFF0000); };
-  const auto scale = [&] { return p.scale == ScaleType::bf16 ? brain() : half(); };
+std::string describe(const Packing& p) {
+  return fmt::format("code {} of {} bits, group {}, zero {}, scale {}{}", static_cast<int>(p.code),
+                     p.bits, p.group, p.zero, static_cast<int>(p.scale), p.has_min ? ", min" : "");
+}
+
+enum class Weights { tame, wild };  // wild: any bits, NaN and infinities too
+
+// What the type of the scale holds of a float.
+float rounded(ScaleType type, float value) {
+  if (type == ScaleType::f16) return f16_to_f32(f32_to_f16(value));
+  if (type == ScaleType::bf16) return bits_as<float>(bits_as<uint32_t>(value) & 0xFFFF0000);
+  return value;
+}
+
+void random_group(TestRandom& rng, const Packing& p, Weights weights, StoredGroup& s) {
+  const auto value = [&] { return weights == Weights::wild ? rng.any() : rng.unit(); };
   for (int k = 0; k < p.group; ++k) {
     auto* at = reinterpret_cast<std::byte*>(s.codes) + k * (p.bits <= 8 ? 1 : p.bits / 8);
-    const float value = rng.unit();
-    if (p.code == CodeType::f32) std::memcpy(at, &value, 4);
-    else if (p.code == CodeType::f16) store_f16(value, at);
-    else if (p.code == CodeType::bf16) store_bf16(brain(), at);
-    else s.codes[k] = static_cast<uint8_t>(rng.below(1 << p.bits));
+    const float weight = value();
+    switch (p.code) {
+      case CodeType::f32: std::memcpy(at, &weight, 4); break;
+      case CodeType::f16: store_f16(weight, at); break;
+      case CodeType::bf16: store_bf16(weight, at); break;
+      default: s.codes[k] = static_cast<uint8_t>(rng.below(1 << p.bits));
+    }
     if (p.code == CodeType::fp8 && (s.codes[k] & 0x7F) == 0x7F) s.codes[k] ^= 1;  // no NaN
   }
-  s.scale = scale(), s.min = scale();
+  s.scale = rounded(p.scale, value() * 0.125f);
+  s.min = rounded(p.scale, value());
   s.scale_code = static_cast<int8_t>(rng.below(255) - 127);
   s.min_code = static_cast<int8_t>(rng.below(255) - 127);
 }
 
-std::shared_ptr<PackedMatrix> random_matrix(const Packing& p, int out, int in, uint64_t seed) {
+std::shared_ptr<PackedMatrix> random_matrix(const Packing& p, int out, int in, uint64_t seed,
+                                            Weights weights = Weights::tame) {
   GroupReader reader;
   reader.packing = p;
   reader.out = out, reader.in = in;
   reader.read = [&](int64_t row, int64_t group, StoredGroup& s) {
     TestRandom rng(seed * 1000003 + row * 4099 + group);
-    random_group(rng, p, s);
+    random_group(rng, p, weights, s);
     TestRandom of_super(seed * 31 + row * 4099 + group * p.group / kSuperBlock);
-    s.super_scale = f16_to_f32(f32_to_f16(of_super.unit() * 0.01f));
-    s.super_min = f16_to_f32(f32_to_f16(of_super.unit() * 0.01f));
+    const auto value = [&] { return weights == Weights::wild ? of_super.any() : of_super.unit(); };
+    s.super_scale = rounded(ScaleType::f16, value() * 0x1p-7f);
+    s.super_min = rounded(ScaleType::f16, value() * 0x1p-7f);
   };
   auto m = pack_groups(reader, [](int n, const std::function<void(int)>& work) {
     for (int i = 0; i < n; ++i) work(i);
@@ -91,32 +83,57 @@ std::shared_ptr<PackedMatrix> random_matrix(const Packing& p, int out, int in, u
   return m;
 }
 
+int random_in(TestRandom& rng, const Packing& p) {
+  if (p.scale == ScaleType::two_level) return kSuperBlock * (1 + rng.below(3));
+  return p.scale == ScaleType::none ? 1 + rng.below(300) : p.group * (1 + rng.below(6));
+}
+
+// Rows as a table's `linear` takes them.
+class Rows {
+ public:
+  Rows(const Table& t, const PackedMatrix& w, const std::vector<float>& x)
+      : integer_(w.packing.is_integer()), x_(x), in_(w.in) {
+    for (int m = 0; m < num(); ++m) {
+      if (!integer_) break;
+      const int groups = in_ / w.packing.group;
+      codes_.emplace_back(in_);
+      scales_.emplace_back(2 * groups);
+      code_sums_.emplace_back(groups);
+      quantized_.push_back(
+          {codes_[m].data(), scales_[m].data(), scales_[m].data() + groups, code_sums_[m].data()});
+      t.quantize(&x[m * in_], in_, w.packing.group, quantized_[m]);
+    }
+  }
+  int num() const { return static_cast<int>(x_.size()) / in_; }
+  const QuantizedRow* quantized() const { return integer_ ? quantized_.data() : nullptr; }
+  const float* x() const { return integer_ ? nullptr : x_.data(); }
+
+ private:
+  bool integer_;
+  const std::vector<float>& x_;
+  int in_;
+  std::vector<std::vector<int16_t>> codes_;
+  std::vector<std::vector<float>> scales_;  // then sums
+  std::vector<std::vector<int32_t>> code_sums_;
+  std::vector<QuantizedRow> quantized_;
+};
+
 // out [rows, w.out] by one table, rows in one call, tiles in pieces of `tiles`.
 std::vector<float> product(const Table& t, const PackedMatrix& w, const std::vector<float>& x,
-                           int tiles) {
-  const int rows = static_cast<int>(x.size()) / w.in, groups = w.in / w.packing.group + 1;
-  std::vector<int16_t> codes(x.size());
-  std::vector<float> scales(rows * groups), sums(rows * groups);
-  std::vector<int32_t> code_sums(rows * groups);
-  std::vector<QuantizedRow> quantized;
-  for (int m = 0; m < rows; ++m) {
-    quantized.push_back({&codes[m * w.in], &scales[m * groups], &sums[m * groups],
-                         &code_sums[m * groups]});
-    if (w.packing.is_integer()) t.quantize(&x[m * w.in], w.in, w.packing.group, quantized[m]);
-  }
-  std::vector<float> out(static_cast<size_t>(rows) * w.out);
+                           int tiles = 1) {
+  const Rows rows(t, w, x);
+  std::vector<float> out(static_cast<size_t>(rows.num()) * w.out);
   for (int begin = 0; begin < w.num_tiles(); begin += tiles)
-    t.linear({&w, rows, w.packing.is_integer() ? quantized.data() : nullptr,
-              w.packing.is_integer() ? nullptr : x.data(), w.in, begin,
+    t.linear({&w, rows.num(), rows.quantized(), rows.x(), w.in, begin,
               std::min(begin + tiles, w.num_tiles()), out.data(), w.out});
   return out;
 }
 
-int random_in(TestRandom& rng, const Packing& p) {
-  if (p.scale == ScaleType::two_level) return kSuperBlock * (1 + rng.below(3));
-  if (p.code == CodeType::f32 || p.code == CodeType::f16 || p.code == CodeType::bf16)
-    return 1 + rng.below(300);
-  return p.group * (1 + rng.below(6));
+void expect_same_products(const PackedMatrix& w, const std::vector<float>& x) {
+  const auto want = product(reference_table(), w, x, w.num_tiles());
+  for (const Table* t : fused_tables())
+    expect_same(product(*t, w, x), want,
+                fmt::format("{}: [{}, {}], {}", t->name, w.out, w.in, describe(w.packing)));
 }
 
 TEST(Linear, EveryTargetGivesTheReferencesBits) {
@@ -125,10 +142,23 @@ TEST(Linear, EveryTargetGivesTheReferencesBits) {
     for (int rows : {1, 2, 3, 4, 5, 9, 17}) {
       TestRandom rng(++seed);
       const auto w = random_matrix(p, 1 + rng.below(50), random_in(rng, p), seed);
-      const auto x = rng.units(static_cast<size_t>(rows) * w->in);
-      const auto want = product(reference(), *w, x, w->num_tiles());
-      for (const Table* t : fused_tables()) expect_same(product(*t, *w, x, 1), want, t->name);
+      expect_same_products(*w, rng.units(static_cast<size_t>(rows) * w->in));
     }
+}
+
+// Any weights and any activations in any shape.
+TEST(Linear, WildWeightsAndActivations) {
+  const auto all = packings();
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    TestRandom rng(seed);
+    const Packing& p = all[rng.below(static_cast<int>(all.size()))];
+    const auto weights = rng.one_in(2) ? Weights::wild : Weights::tame;
+    const auto w = random_matrix(p, 1 + rng.below(40), random_in(rng, p), seed, weights);
+    auto x = rng.units(static_cast<size_t>(1 + rng.below(6)) * w->in);
+    const int odd = 1 << rng.below(12);
+    for (float& v : x) v = rng.one_in(odd) ? rng.odd() : rng.one_in(odd) ? rng.any() : v;
+    expect_same_products(*w, x);
+  }
 }
 
 TEST(Linear, RowsAloneEqualRowsTogether) {
@@ -143,46 +173,97 @@ TEST(Linear, RowsAloneEqualRowsTogether) {
         const std::vector<float> row(x.begin() + m * w->in, x.begin() + (m + 1) * w->in);
         const std::vector<float> want(together.begin() + m * w->out,
                                       together.begin() + (m + 1) * w->out);
-        expect_same(product(*t, *w, row, 1), want, t->name);
+        expect_same(product(*t, *w, row), want, t->name);
       }
     }
   }
 }
 
-// Against float64 over the unpacked weights: the reference itself must be right.
-TEST(Linear, TheReferenceIsNearTheExactProduct) {
+// Strides wider than the rows, and no write outside the tiles asked for.
+TEST(Linear, StridesAndTileRanges) {
+  constexpr int kRows = 5, kOut = 53, kIn = 100, kPad = 7;
+  const Packing dense{CodeType::f16, 16, kDenseGroup, 0, ScaleType::none, false};
+  const auto w = random_matrix(dense, kOut, kIn, 3);
+  const auto x = TestRandom(4).units(size_t{kRows} * (kIn + kPad));
+  std::vector<float> packed_x;
+  for (int m = 0; m < kRows; ++m)
+    packed_x.insert(packed_x.end(), x.begin() + m * (kIn + kPad),
+                    x.begin() + m * (kIn + kPad) + kIn);
+  for (const Table* t : all_tables()) {
+    const auto want = product(*t, *w, packed_x);
+    for (int begin = 0; begin < w->num_tiles(); ++begin)
+      for (int end = begin; end <= w->num_tiles(); ++end) {
+        std::vector<float> out(size_t{kRows} * (kOut + kPad), 77);
+        t->linear(
+            {w.get(), kRows, nullptr, x.data(), kIn + kPad, begin, end, out.data(), kOut + kPad});
+        for (int m = 0; m < kRows; ++m)
+          for (int o = 0; o < kOut + kPad; ++o) {
+            const bool asked = o >= begin * kTileOutputs && o < std::min(end * kTileOutputs, kOut);
+            ASSERT_EQ(out[m * (kOut + kPad) + o], asked ? want[m * kOut + o] : 77) << t->name;
+          }
+      }
+  }
+}
+
+// Against float64 over the unpacked weights: the reference itself must be right, and targets
+// without fused multiply-add near it.
+TEST(Linear, EveryTargetIsNearTheExactProduct) {
   uint64_t seed = 7;
   for (const Packing& p : packings()) {
     TestRandom rng(++seed);
     const auto w = random_matrix(p, 20, random_in(rng, p), seed * 2);
     const auto x = rng.units(w->in);
-    const auto got = product(reference(), *w, x, 1);
     std::vector<float> row(w->in);
-    for (int o = 0; o < w->out; ++o) {
-      w->unpack_row(o, row.data());
-      double want = 0, size = 0;
-      for (int k = 0; k < w->in; ++k) {
-        want += static_cast<double>(row[k]) * x[k];
-        size += std::abs(static_cast<double>(row[k]) * x[k]);
+    for (const Table* t : all_tables()) {
+      const auto got = product(*t, *w, x);
+      for (int o = 0; o < w->out; ++o) {
+        w->unpack_row(o, row.data());
+        double want = 0, size = 0;
+        for (int k = 0; k < w->in; ++k) {
+          want += static_cast<double>(row[k]) * x[k];
+          size += std::abs(static_cast<double>(row[k]) * x[k]);
+        }
+        ASSERT_NEAR(got[o], want, 1e-4 * size + 1e-6) << t->name << ": " << describe(p);
       }
-      ASSERT_NEAR(got[o], want, 1e-4 * size + 1e-6) << p.bits << " bits, output " << o;
     }
   }
 }
 
-TEST(Linear, ExtremeActivations) {
-  const float odd[] = {0, -0.0f, 1e-42f, 1e-31f, 3e38f, -3e38f, HUGE_VALF, NAN};
+// All codes and activations at their largest: the integer sums' range.
+TEST(Linear, LargestSums) {
   for (const Packing& p : packings()) {
+    if (p.code != CodeType::integer) continue;
+    GroupReader reader{p, 17, p.scale == ScaleType::two_level ? kSuperBlock : p.group, {}, {}};
+    reader.read = [&](int64_t row, int64_t, StoredGroup& s) {
+      std::memset(s.codes, row % 2 == 0 ? (1 << p.bits) - 1 : 0, sizeof(s.codes));
+      s.scale = s.min = s.super_scale = s.super_min = 1;
+      s.scale_code = s.min_code = 127;
+    };
+    const auto w = pack_groups(reader, [](int n, const std::function<void(int)>& work) {
+      for (int i = 0; i < n; ++i) work(i);
+    });
+    for (float value : {1.0f, -1.0f}) {
+      const std::vector<float> x(w->in, value);
+      expect_same_products(*w, x);
+      std::vector<float> row(w->in);
+      w->unpack_row(0, row.data());
+      const double want = static_cast<double>(row[0]) * w->in * value;
+      EXPECT_NEAR(product(reference_table(), *w, x)[0], want, 1e-6 * std::abs(want)) << describe(p);
+    }
+  }
+}
+
+// A group with NaN or an infinity makes NaN of every output.
+TEST(Linear, NanAndInfinityReachEveryOutput) {
+  for (const Packing& p : packings()) {
+    if (!p.is_integer()) continue;
     const int in = p.scale == ScaleType::two_level ? kSuperBlock : 2 * p.group;
     const auto w = random_matrix(p, 17, in, 4);
-    for (float value : odd) {
-      TestRandom rng(3);
-      auto x = rng.units(in);
+    for (float value : {HUGE_VALF, -HUGE_VALF, NAN}) {
+      auto x = TestRandom(3).units(in);
       x[in / 2] = value;
-      const auto want = product(reference(), *w, x, 2);
-      for (const Table* t : fused_tables()) expect_same(product(*t, *w, x, 2), want, t->name);
-      if (std::isfinite(value) || !p.is_integer()) continue;
-      for (float y : want) EXPECT_TRUE(std::isnan(y));
+      expect_same_products(*w, x);
+      for (float y : product(reference_table(), *w, x)) EXPECT_TRUE(std::isnan(y)) << describe(p);
     }
   }
 }
@@ -191,51 +272,13 @@ TEST(Linear, ExtremeActivations) {
 TEST(Linear, Fingerprint) {
   for (const Table* t : all_tables()) {
     if (std::strcmp(t->name, "sse4") == 0) continue;
-    uint64_t hash = 1469598103934665603u, seed = 100;
+    uint64_t hash = fingerprint({}), seed = 100;
     for (const Packing& p : packings()) {
       TestRandom rng(++seed);
       const auto w = random_matrix(p, 33, random_in(rng, p), seed);
-      hash = fingerprint(product(*t, *w, rng.units(size_t{3} * w->in), 1), hash);
+      hash = fingerprint(product(*t, *w, rng.units(size_t{3} * w->in)), hash);
     }
-    EXPECT_EQ(hash, 11006342229082865002u) << t->name;
-  }
-}
-
-TEST(Rows, EveryTargetGivesTheReferencesBits) {
-  for (int n : {1, 7, 16, 33, 64, 576, 1000}) {
-    TestRandom rng(n);
-    auto x = rng.units(n), w = rng.units(n);
-    for (float& v : x) v *= 20;
-    const auto run = [&](const Table& t) {
-      std::vector<float> all, y(n);
-      const auto keep = [&] { all.insert(all.end(), y.begin(), y.end()); };
-      t.rms_norm(x.data(), w.data(), 1e-5f, n, y.data()), keep();
-      t.rms_norm(x.data(), nullptr, 0, n, y.data()), keep();
-      t.gated(Activation::silu, x.data(), w.data(), n, y.data()), keep();
-      t.gated(Activation::gelu_tanh, x.data(), w.data(), n, y.data()), keep();
-      t.add(x.data(), w.data(), n, y.data()), keep();
-      for (bool traditional : {false, true}) {
-        y = x;
-        t.rotate(y.data(), w.data(), x.data(), n / 2 * 2, traditional), keep();
-      }
-      return all;
-    };
-    for (const Table* t : fused_tables()) expect_same(run(*t), run(reference()), t->name);
-  }
-}
-
-TEST(Rows, ActivationsAreNearTheirFormulas) {
-  std::vector<float> x, one;
-  for (float v = -100; v < 100; v += 0.37f) x.push_back(v), one.push_back(1);
-  std::vector<float> y(x.size());
-  const int n = static_cast<int>(x.size());
-  reference().gated(Activation::silu, x.data(), one.data(), n, y.data());
-  for (int i = 0; i < n; ++i)
-    EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-static_cast<double>(x[i]))), 3e-7 * std::abs(x[i]));
-  reference().gated(Activation::gelu_tanh, x.data(), one.data(), n, y.data());
-  for (int i = 0; i < n; ++i) {
-    const double v = x[i], u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-    EXPECT_NEAR(y[i], 0.5 * v * (1 + std::tanh(u)), 5e-7 * std::abs(v) + 1e-7);
+    EXPECT_EQ(hash, 1u) << t->name;
   }
 }
 

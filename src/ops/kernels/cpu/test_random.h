@@ -1,6 +1,8 @@
 // A small integer generator for tests, the same on every machine and library.
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace tenon::cpu {
@@ -15,8 +17,23 @@ class TestRandom {
     return static_cast<uint32_t>(z >> 32);
   }
   int below(int n) { return static_cast<int>(bits() % static_cast<uint32_t>(n)); }
+  bool one_in(int n) { return below(n) == 0; }
   // Uniform in [-1, 1), a multiple of 2^-23.
   float unit() { return static_cast<float>(static_cast<int32_t>(bits()) >> 8) * 0x1p-23f; }
+  // Any float at all: NaN, infinite, subnormal.
+  float any() {
+    const uint32_t pattern = bits();
+    float value;
+    std::memcpy(&value, &pattern, sizeof(value));
+    return value;
+  }
+  // What breaks arithmetic: zeros, subnormals, the largest, infinities, NaN.
+  float odd() {
+    static constexpr float kOdd[] = {0.0f,    -0.0f,    1e-42f,    -1e-40f,    0x1p-126f, 0x1p-100f,
+                                     -1e-31f, 1e-6f,    1.0f,      -65519.0f,  65520.0f,  1e30f,
+                                     3.4e38f, -3.4e38f, HUGE_VALF, -HUGE_VALF, NAN};
+    return kOdd[below(static_cast<int>(std::size(kOdd)))];
+  }
   std::vector<float> units(size_t n) {
     std::vector<float> v(n);
     for (float& x : v) x = unit();
@@ -26,12 +43,5 @@ class TestRandom {
  private:
   uint64_t state_;
 };
-
-// FNV-1a over the bytes of floats.
-inline uint64_t fingerprint(const std::vector<float>& values, uint64_t hash = 1469598103934665603u) {
-  const auto* at = reinterpret_cast<const unsigned char*>(values.data());
-  for (size_t i = 0; i < values.size() * sizeof(float); ++i) hash = (hash ^ at[i]) * 1099511628211u;
-  return hash;
-}
 
 }  // namespace tenon::cpu

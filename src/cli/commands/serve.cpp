@@ -34,6 +34,9 @@ class ServeVerb : public Verb {
     flags.integer("max-queue", &engine.max_queue, 0, 1 << 20, "requests waiting for a row");
     flags.integer("gap-ms", &engine.gap_ms, 1, 60000,
                   "longest wait aimed at between a stream's tokens", "MS");
+    flags.integer("prefill-chunk", &engine.prefill_chunk, 0, 1 << 20,
+                  "prompt tokens of one row in one step; 0: chosen by --gap-ms and measured speed",
+                  "TOKENS");
     flags.integer("drain-ms", &drain_ms_, 0, 3600 * 1000,
                   "time for running requests to finish at SIGTERM", "MS");
   }

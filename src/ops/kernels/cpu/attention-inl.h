@@ -69,7 +69,8 @@ HWY_INLINE float weigh(float* scores, Seen s, float softcap, float& sum) {
   }
   float lanes[kLanes] = {};
   store(largest, lanes);
-  const float max = *std::max_element(lanes, lanes + kWidth);
+  // Which of two zeros came first depends on lanes: + 0 makes it the positive one.
+  const float max = *std::max_element(lanes, lanes + kWidth) + 0.0f;
   for (int key = 0; key < kPageTokens; key += kWidth) {
     const VF e = exp(hn::Sub(load(scores + key), hn::Set(d, max)));
     store(hn::IfThenElseZero(is_seen(key, s), e), scores + key);

@@ -36,6 +36,7 @@ void attend_tile(const AttendArgs& a, int i, int tile, int begin, int end) {
     e[key] = score;
     max = score > max ? score : max;
   }
+  max += 0.0f;  // of two zeros the positive one
   for (int key = begin; key < end; ++key) e[key] = exp(e[key] - max);
   float lanes[kLanes];
   for (int j = 0; j < kLanes; ++j) lanes[j] = e[j] + e[j + 16] + e[j + 32] + e[j + 48];

@@ -258,6 +258,31 @@ TEST(Attention, EmptySpans) {
   }
 }
 
+// Scores that differ in the sign of zero alone: which is the maximum must not depend on lanes.
+TEST(Attention, SignedZeroScores) {
+  const KvLayout kv{1, 1, 1, KvType::f32};
+  std::vector<std::byte> page(kv.page_bytes());
+  std::byte* pages[] = {page.data()};
+  const float q = 1e-30f, *queries[] = {&q};
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    TestRandom rng(seed);
+    for (int i = 0; i < kPageTokens; ++i) {
+      const float kKeys[] = {-1.0f, -1e-30f, 0.0f, 1e-30f}, k = kKeys[rng.below(4)], v = rng.unit();
+      reference_table().store_token(kv, page.data(), i, &k, &v);
+    }
+    const int position = rng.below(kPageTokens);
+    const auto run = [&](const Table& t) {
+      std::vector<float> s(3);
+      t.attend({&kv, pages, 0, 1, queries, &position, 0, 0, 0, 1, &s[0], &s[1], &s[2]});
+      return s;
+    };
+    for (const Table* t : all_tables()) {
+      if (std::strcmp(t->name, "sse4") == 0) continue;
+      expect_same(run(*t), run(reference_table()), t->name);
+    }
+  }
+}
+
 // A NaN that a query sees reaches its output, through any later tile.
 TEST(Attention, NanIsNotHidden) {
   const KvLayout kv{1, 16, 16, KvType::f32};

@@ -85,8 +85,9 @@ struct Table {
   // acc = fma(scale, part, acc), or acc + part without scales. Both: out = acc, or acc + bias.
   void (*linear)(const LinearArgs& args);
   // Tile by tile: score = fma(q[d], k[d], score) by ascending d, soft-capped; e = exp(score - the
-  // tile's maximum); sum = tree(lane j: e[j] + e[j + 16] + e[j + 32] + e[j + 48]); values[d] =
-  // fma(e, v[d], values[d]) by ascending key. Tiles are merged in order.
+  // tile's maximum, NaN left out and a zero made positive); sum = tree(lane j: e[j] + e[j + 16] +
+  // e[j + 32] + e[j + 48]); values[d] = fma(e, v[d], values[d]) by ascending key. Tiles are merged
+  // in order.
   void (*attend)(const AttendArgs& args);
   // Folds the state of a later part of the keys into an earlier one's. An empty state has sum 0 and
   // changes nothing (a NaN sum is not empty: NaN must reach the output). Else m = larger maximum, a = exp(max - m), b = exp(part_max - m),

@@ -101,12 +101,15 @@ HWY_INLINE void load_scales(ScaleType type, const uint8_t* at, VF (&scales)[kVec
       TENON_UNROLL for (int v = 0; v < kVectors; ++v)
         scales[v] = load(reinterpret_cast<const float*>(at) + v * kWidth);
       return;
-    default:
+    case ScaleType::two_level:
       TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
         const auto codes = hn::LoadU(hn::Rebind<int8_t, F32>(),
                                      reinterpret_cast<const int8_t*>(at) + v * kWidth);
         scales[v] = hn::ConvertTo(F32(), hn::PromoteTo(I32(), codes));
       }
+      return;
+    default:  // none: not used, but GCC cannot tell
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) scales[v] = hn::Zero(F32());
   }
 }
 
@@ -125,10 +128,8 @@ HWY_INLINE void join_group(const Packing& p, size_t scale_bytes, const uint8_t* 
   VF scale[kVectors], min[kVectors];
   load_scales(p.scale, scales, scale);
   if (supers != nullptr) times_super(supers, scale);
-  if (p.has_min) {
-    load_scales(p.scale, scales + scale_bytes, min);
-    if (supers != nullptr) times_super(supers + 2 * kLanes, min);
-  }
+  load_scales(p.has_min ? p.scale : ScaleType::none, scales + scale_bytes, min);
+  if (p.has_min && supers != nullptr) times_super(supers + 2 * kLanes, min);
   TENON_UNROLL for (int m = 0; m < kRows; ++m) {
     const VF row_scale = hn::Set(d, rows[m].scale[g]);
     TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -213,7 +214,7 @@ void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const floa
       }
     }
     VF scale[kVectors];
-    if (p.scale != ScaleType::none) load_scales(p.scale, at, scale);
+    load_scales(p.scale, at, scale);
     TENON_UNROLL for (int m = 0; m < kRows; ++m)
       TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
         const VF sum = load(acc[m] + v * kWidth);

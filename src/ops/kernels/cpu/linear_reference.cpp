@@ -1,5 +1,6 @@
 // One output of one row at a time. Weights are read through the matrix's own layout, not unpacked
 // to floats: integer sums must meet the codes.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/kernels/cpu/math_reference.h"

@@ -176,8 +176,8 @@ TEST(Rows, ExpAndTanhAreNear) {
     const float small = x / 8;
     worst_tanh = std::max(worst_tanh, error_ulp(reference::tanh(small), std::tanh(double{small})));
   }
-  EXPECT_LT(worst_exp, 0.1);
-  EXPECT_LT(worst_tanh, 0.1);
+  EXPECT_LT(worst_exp, 1);
+  EXPECT_LT(worst_tanh, 1.5);
   EXPECT_EQ(reference::exp(0), 1);
   EXPECT_EQ(reference::exp(-HUGE_VALF), 0);
   EXPECT_EQ(reference::exp(HUGE_VALF), HUGE_VALF);

@@ -10,7 +10,12 @@
 
 namespace tenon::cpu {
 
-__extension__ typedef _Float16 Half;  // the compiler's own, to check ours against
+// The compiler's own, to check ours against.
+#if defined(__aarch64__)
+typedef __fp16 Half;  // GCC 12 has no _Float16 in C++ here
+#else
+__extension__ typedef _Float16 Half;
+#endif
 
 template <class T>
 T bytes_as(const uint8_t* at) {

@@ -8,7 +8,7 @@ BIN := build/release/tenon
 export PATH := $(CURDIR)/.venv/tools:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install serve chat test bench bench-compare parity-full lint format asan ubsan tsan fuzz clean
+.PHONY: help setup build install serve chat test bench bench-compare parity-full test-aarch64 lint format asan ubsan tsan fuzz clean
 
 help:
 	@echo 'make serve    set up, build and serve the default model on http://127.0.0.1:8080'
@@ -17,6 +17,7 @@ help:
 	@echo 'make build    set up and build build/release/tenon'
 	@echo 'make install  install under PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make test     every suite: unit, parity, http, contract'
+	@echo 'make test-aarch64    the CPU kernels as an arm64 program, cross-compiled, under QEMU'
 	@echo 'make parity-full     the slow laws: thousands of tokens in every mix'
 	@echo 'make bench    tenon bench on the default model (ARGS as above)'
 	@echo 'make bench-compare   Tenon beside llama.cpp and mlx-lm (ARGS="--repeat 5 --engines tenon,llama,mlx")'
@@ -64,6 +65,9 @@ parity-full:
 	@scripts/setup --dev
 	$(call compile,release,all)
 	@scripts/run-tests --suites full
+
+test-aarch64:
+	@scripts/test-aarch64
 
 # A file of options per sanitizer would be three more files; they are short enough to stand here.
 asan ubsan tsan: export ASAN_OPTIONS := detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1

@@ -1,6 +1,7 @@
-"""Checkpoints that are compared, each with a twin that llama.cpp reads. All are made once, in build/bench,
-from the default model: its GGUF file is Q4_1 with a Q8_0 embedding.
+"""Checkpoints that are compared, each with a twin that llama.cpp reads. All are made once, in
+build/bench, from the default model: its GGUF file is Q4_1 with a Q8_0 embedding.
 """
+
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -18,10 +19,15 @@ DEFAULT_MODEL = ROOT / "share/models/smollm2-135m-instruct-q4_1.gguf"
 @dataclass(frozen=True)
 class Twins:
     """The same weights for each engine; None where an engine has no format for them."""
+
     title: str
     tenon: Path
     llama: Path
     mlx: Path | None
+
+    def tenon_bytes(self):
+        files = self.tenon.glob("*.safetensors") if self.tenon.is_dir() else [self.tenon]
+        return sum(file.stat().st_size for file in files)
 
     def path_for(self, engine):
         return {"Tenon": self.tenon, "llama.cpp": self.llama, "mlx-lm": self.mlx}[engine.name]
@@ -33,7 +39,10 @@ def converted(binary, source, name, *flags):
         shutil.rmtree(folder)
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([str(binary), "convert", "--model", str(source), "--out", str(folder), *flags], check=True)
+        subprocess.run(
+            [str(binary), "convert", "--model", str(source), "--out", str(folder), *flags],
+            check=True,
+        )
     return folder
 
 
@@ -42,7 +51,9 @@ def copy_fields(reader, writer, wanted):
         if not wanted(field.name):
             continue
         array = field.types[0] == gguf.GGUFValueType.ARRAY
-        writer.add_key_value(field.name, field.contents(), field.types[0], field.types[-1] if array else None)
+        writer.add_key_value(
+            field.name, field.contents(), field.types[0], field.types[-1] if array else None
+        )
 
 
 @contextmanager
@@ -85,15 +96,21 @@ def random_q4_1(rng, rows, cols):
 
 
 def large(source):
-    """Random weights in the shape of a 1.5B model, larger than any cache, with the default model's words."""
+    """Random weights in the shape of a 1.5B model, with the default model's words."""
     target = WORK / "models/random-1.5b-q4_1.gguf"
     if target.exists():
         return target
     width, ffn, layers, heads, kv_heads = 1536, 8960, 28, 12, 2
     kv_width = width // heads * kv_heads
-    matrices = dict(attn_q=(width, width), attn_k=(kv_width, width), attn_v=(kv_width, width),
-                    attn_output=(width, width), ffn_gate=(ffn, width), ffn_up=(ffn, width),
-                    ffn_down=(width, ffn))
+    matrices = dict(
+        attn_q=(width, width),
+        attn_k=(kv_width, width),
+        attn_v=(kv_width, width),
+        attn_output=(width, width),
+        ffn_gate=(ffn, width),
+        ffn_up=(ffn, width),
+        ffn_down=(width, ffn),
+    )
     reader, rng = gguf.GGUFReader(source), np.random.default_rng(7)
     vocab = len(reader.get_field("tokenizer.ggml.tokens").contents())
     with gguf_writer(target, "llama") as writer:
@@ -125,15 +142,16 @@ def large(source):
 
 
 def make(name, binary, source):
-    mlx4 = lambda: converted(binary, source, "mlx-4bit")
-    if name == "gguf":
-        return Twins("GGUF Q4_1", source, source, mlx4())
-    if name == "mlx4":
-        return Twins("MLX 4-bit", mlx4(), source, mlx4())
+    if name == "large":
+        return Twins("1.5B shape, Q4_1", large(source), large(source), None)
     if name == "mlx8":
         mlx8 = converted(binary, source, "mlx-8bit", "--bits", "8")
         return Twins("MLX 8-bit", mlx8, q8_0(source), mlx8)
-    return Twins("1.5B shape, Q4_1", large(source), large(source), None)
+    # The GGUF file's own bits in MLX's layout, so llama.cpp's twin is the file itself.
+    mlx4 = converted(binary, source, "mlx-4bit")
+    if name == "mlx4":
+        return Twins("MLX 4-bit", mlx4, source, mlx4)
+    return Twins("GGUF Q4_1", source, source, mlx4)
 
 
 NAMES = ["gguf", "mlx4", "mlx8", "large"]

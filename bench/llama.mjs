@@ -1,5 +1,5 @@
-// One measured run of llama.cpp, through the prebuilt library in node-llama-cpp: loads, warms up, runs
-// a batch of random prompts, prints one JSON object. Greedy, ends ignored, keys and values f16.
+// One measured run of llama.cpp, through the prebuilt library in node-llama-cpp: loads, warms up,
+// runs a batch of random prompts, prints one JSON object. Greedy, ends ignored, keys and values f16.
 //
 //   node llama.mjs PACKAGES MODEL.gguf --prompt 512 --gen 128 --batch 1 --threads 2 --seed 2
 //
@@ -26,7 +26,7 @@ const {getLlama, LlamaLogLevel} = await import(pathToFileURL(entry));
 function randomIds(count, vocab, seed) {
     let state = BigInt(seed) + 1n;
     const ids = [];
-    while (ids.length < count) { // a 64-bit linear generator: any ids will do, none twice the same run
+    while (ids.length < count) { // a 64-bit linear generator: any ids will do
         state = BigInt.asUintN(64, state * 6364136223846793005n + 1442695040888963407n);
         ids.push(Number((state >> 33n) % BigInt(vocab)));
     }
@@ -47,7 +47,8 @@ async function runBatch(model, vocab, promptLen, genLen, seed) {
         sequences: batch, contextSize: promptLen + genLen + 1, batchSize: BATCH_TOKENS,
         threads: {ideal: threads, min: threads}, flashAttention: values["flash-attention"] === "on"
     });
-    const prompts = Array.from({length: batch}, (_, i) => randomIds(promptLen, vocab, seed * 1000 + i));
+    const prompts = Array.from({length: batch},
+        (_, i) => randomIds(promptLen, vocab, seed * 1000 + i));
     const sequences = prompts.map(() => context.getSequence());
     const start = performance.now();
     const rows = await Promise.all(prompts.map((ids, i) => runRow(sequences[i], ids, genLen)));
@@ -71,7 +72,9 @@ function summarize({start, rows}) {
     };
 }
 
-const llama = await getLlama({gpu: false, build: "never", logLevel: LlamaLogLevel.error, maxThreads: threads});
+const llama = await getLlama({
+    gpu: false, build: "never", logLevel: LlamaLogLevel.error, maxThreads: threads
+});
 const model = await llama.loadModel({modelPath});
 const vocab = model.fileInfo.metadata?.tokenizer?.ggml?.tokens?.length ?? 32000;
 await runBatch(model, vocab, Math.min(promptLen, 32), Math.min(genLen, 4), 1);

@@ -1,4 +1,5 @@
 """What a comparison ran on, and who else was using it meanwhile."""
+
 import os
 import platform
 import resource
@@ -24,15 +25,23 @@ def vector_sets():
 
 def describe(bandwidth_binary, threads):
     """`read_gb_s`: memory read bandwidth with as many threads as the engines get."""
-    read = subprocess.run([str(bandwidth_binary), str(threads)], capture_output=True, text=True, check=True)
-    return {"cpu": cpu_name(), "cores": os.cpu_count(), "vectors": vector_sets(),
-            "system": f"{platform.system()} {platform.machine()}", "read_gb_s": float(read.stdout)}
+    read = subprocess.run(
+        [str(bandwidth_binary), str(threads)], capture_output=True, text=True, check=True
+    )
+    return {
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "vectors": vector_sets(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "read_gb_s": float(read.stdout),
+    }
 
 
 def busy_seconds():
     """CPU seconds of everyone on this machine since it started; hypervisor's theft counts."""
     user, nice, system, _idle, _wait, irq, softirq, steal = map(
-        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
     return (user + nice + system + irq + softirq + steal) / TICKS_S
 
 

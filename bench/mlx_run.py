@@ -1,10 +1,11 @@
-"""One measured run of mlx-lm on the CPU: loads a directory, warms up, reads a random prompt, writes tokens
-greedily, prints one JSON object with the figures of `tenon bench`.
+"""One measured run of mlx-lm on the CPU: loads a directory, warms up, reads a random prompt, writes
+tokens greedily, prints one JSON object with the figures of `tenon bench`.
 
   mlx_run.py MODEL_DIR --prompt 32 --gen 8 --seed 2
 
 Activations are float32, which is the fastest that MLX's CPU code has.
 """
+
 import argparse
 import json
 import random
@@ -46,12 +47,16 @@ def main():
     run(model, ids[:4], 2)
     times = run(model, ids, options.gen)
     decode_s = times[-1] - times[1]
-    print(json.dumps({
-        "prefill_tok_s": len(ids) / (times[1] - times[0]),
-        "decode_tok_s": (options.gen - 1) / decode_s if decode_s else 0,
-        "ttft_ms": (times[1] - times[0]) * 1000,
-        "engine": f"mlx-lm {mlx_lm.__version__}",
-    }))
+    print(
+        json.dumps(
+            {
+                "prefill_tok_s": len(ids) / (times[1] - times[0]),
+                "decode_tok_s": (options.gen - 1) / decode_s if decode_s else 0,
+                "ttft_ms": (times[1] - times[0]) * 1000,
+                "engine": f"mlx-lm {mlx_lm.__version__}",
+            }
+        )
+    )
 
 
 main()

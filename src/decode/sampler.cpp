@@ -127,18 +127,20 @@ void keep_top_k(std::vector<int32_t>& ids, const std::vector<float>& logprobs, i
 // to the best of the ids (a filter may have dropped the row's best), so that at least one of them
 // is 1.
 int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, double temperature,
-             double u) {
+             double u, std::vector<double>& weights) {
   const int32_t best = *std::min_element(ids.begin(), ids.end(), ByLogprob{logprobs});
-  std::sort(ids.begin(), ids.end());
-  const auto weight = [&](int32_t id) {
-    return std::exp((static_cast<double>(logprobs[id]) - logprobs[best]) / temperature);
-  };
+  if (!std::is_sorted(ids.begin(), ids.end())) std::sort(ids.begin(), ids.end());
+  weights.clear();
   double total = 0;
-  for (int32_t id : ids) total += weight(id);
-  double cdf = 0;
   for (int32_t id : ids) {
-    cdf += weight(id);
-    if (cdf > u * total) return id;
+    weights.push_back(
+        std::exp((static_cast<double>(logprobs[id]) - logprobs[best]) / temperature));
+    total += weights.back();
+  }
+  double cdf = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    cdf += weights[i];
+    if (cdf > u * total) return ids[i];
   }
   return best;  // u * total rounded up to the whole sum
 }
@@ -172,7 +174,7 @@ Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const i
       drop_top_choices(candidates_, work_, p.xtc_threshold);
     if (p.top_k > 0) keep_top_k(candidates_, work_, p.top_k);
     drawn.id = pick(candidates_, work_, p.temperature,
-                    uniform(p.seed, step, p.choice, DrawPurpose::token));
+                    uniform(p.seed, step, p.choice, DrawPurpose::token), weights_);
   }
   if (top_logprobs_ >= 0) {
     drawn.logprob = work_[drawn.id];

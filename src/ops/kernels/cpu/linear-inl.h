@@ -119,11 +119,12 @@ HWY_INLINE void times_super(const uint8_t* supers, VF (&scales)[kVectors]) {
     scales[v] = hn::Mul(load_half(supers + v * kWidth * 2), scales[v]);
 }
 
-// One group's integer sums, scaled and added to `acc` [kRows][16].
+// One group's integer sums, scaled and added to `acc`. With few rows `acc` stays in registers: its
+// chain of additions would otherwise wait for memory.
 template <int kRows>
 HWY_INLINE void join_group(const Packing& p, size_t scale_bytes, const uint8_t* scales,
                            const uint8_t* supers, const QuantizedRow* rows, int g,
-                           const VI (&sums)[kRows][kVectors], float (*acc)[kLanes]) {
+                           const VI (&sums)[kRows][kVectors], VF (&acc)[kRows][kVectors]) {
   const F32 d;
   VF scale[kVectors], min[kVectors];
   load_scales(p.scale, scales, scale);
@@ -132,21 +133,19 @@ HWY_INLINE void join_group(const Packing& p, size_t scale_bytes, const uint8_t* 
   if (p.has_min && supers != nullptr) times_super(supers + 2 * kLanes, min);
   TENON_UNROLL for (int m = 0; m < kRows; ++m) {
     const VF row_scale = hn::Set(d, rows[m].scale[g]);
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const VF joined = hn::MulAdd(hn::Mul(scale[v], row_scale), hn::ConvertTo(d, sums[m][v]),
-                                   load(acc[m] + v * kWidth));
-      store(joined, acc[m] + v * kWidth);
-    }
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      acc[m][v] =
+          hn::MulAdd(hn::Mul(scale[v], row_scale), hn::ConvertTo(d, sums[m][v]), acc[m][v]);
     if (!p.has_min) continue;
     const VF row_sum = hn::Set(d, rows[m].sum[g]);
     TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-      store(hn::MulAdd(min[v], row_sum, load(acc[m] + v * kWidth)), acc[m] + v * kWidth);
+      acc[m][v] = hn::MulAdd(min[v], row_sum, acc[m][v]);
   }
 }
 
 template <class Format, int kRows>
 void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, const float*, int,
-                  float (*acc)[kLanes]) {
+                  float (*out)[kLanes]) {
   const Packing& p = w.packing;
   const auto* at = reinterpret_cast<const uint8_t*>(w.tile(tile));
   const uint8_t* supers = nullptr;
@@ -156,6 +155,9 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
   const size_t plane_bytes = Format::plane_bytes(group), rest_bytes = Format::rest_bytes(group);
   const size_t group_bytes = p.group_bytes(), scale_bytes = p.scale_bytes();
   const size_t super_bytes = p.super_bytes();
+  VF acc[kRows][kVectors];
+  TENON_UNROLL for (int m = 0; m < kRows; ++m)
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(F32());
   for (int g = 0, k = 0; k < w.in; ++g, k += group) {
     if (super_bytes > 0 && k % kSuperBlock == 0) {
       supers = at;
@@ -177,6 +179,8 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
     join_group<kRows>(p, scale_bytes, rest + rest_bytes, supers, rows, g, sums, acc);
     at += group_bytes;
   }
+  TENON_UNROLL for (int m = 0; m < kRows; ++m)
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) store(acc[m][v], out[m] + v * kWidth);
 }
 
 template <CodeType kCode>

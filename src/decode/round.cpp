@@ -110,7 +110,7 @@ std::vector<RowOutcome> run_round(graph::Model& model, std::span<RowWork> rows) 
   } else {
     results.push_back(hidden);
   }
-  mx::eval(results);
+  ops::eval(results);
 
   std::vector<RowOutcome> out;
   for (const Running& row : running)

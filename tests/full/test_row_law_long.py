@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 import server as servers  # noqa: E402
 
+pytestmark = pytest.mark.timeout(3600)
+
 PROMPTS, TOKENS = 50, 200
 CROWDS = [(2, ()), (5, ()), (8, ()), (1, ("--prefill-chunk", "1")), (1, ("--prefill-chunk", "7")),
           (1, ("--prefill-chunk", "512")), (8, ("--prefill-chunk", "7", "--threads", "1"))]

@@ -65,6 +65,19 @@ struct AttendArgs {
   float* values;            // [num_queries, v_dim]
 };
 
+// One token of one head of the gated delta rule. The state is [k_dim, v_dim]: a lane is a value
+// dimension, so its sums run by ascending k without a horizontal step.
+//   S *= decay;  m = sum_k S[k] key[k];  S += key (outer) ((value - m) * beta);  y = sum_k S[k] q[k]
+struct DeltaArgs {
+  int k_dim, v_dim;
+  float* state;        // [k_dim, v_dim], updated
+  const float* query;  // [k_dim]
+  const float* key;    // [k_dim]
+  const float* value;  // [v_dim]
+  float decay, beta;
+  float* y;  // [v_dim]
+};
+
 // The kernels of one instruction set. `tree` is the sum of 16 lanes by halves: i + (i + 8), then
 // i + (i + 4), i + (i + 2), i + (i + 1). exp, tanh: math-inl.h.
 struct Table {
@@ -77,6 +90,14 @@ struct Table {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
   // y = act(gate) * up; y may be gate. silu: g / (1 + exp(-g)).
   void (*gated)(Activation act, const float* gate, const float* up, int n, float* y);
+  // y = fma(scale, x, y): experts of a token, by ascending id.
+  void (*add_scaled)(float scale, const float* x, int n, float* y);
+  // One token of a depthwise convolution of `taps` taps and its SiLU. rows[i] [n] is the input of
+  // `taps - 1 - i` tokens ago, weights are [taps, n]: y = silu(fma over ascending i).
+  void (*conv)(const float* const* rows, const float* weights, int taps, int n, float* y);
+  // Products by ascending k, each fused: m = fma(S * decay, key, m), S = fma(delta, key, S * decay),
+  // y = fma(S, query, y).
+  void (*delta)(const DeltaArgs& args);
   // y = a + b; y may be either.
   void (*add)(const float* a, const float* b, int n, float* y);
   // Integer codes, by ascending group: acc = fma(scale_w * scale_x, float(sum of code products -

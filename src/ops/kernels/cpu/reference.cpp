@@ -48,6 +48,10 @@ void gated(Activation act, const float* gate, const float* up, int n, float* y) 
     y[i] = (act == Activation::silu ? silu(gate[i]) : gelu_tanh(gate[i])) * up[i];
 }
 
+void add_scaled(float scale, const float* x, int n, float* y) {
+  for (int i = 0; i < n; ++i) y[i] = std::fma(scale, x[i], y[i]);
+}
+
 void add(const float* a, const float* b, int n, float* y) {
   for (int i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
@@ -68,17 +72,21 @@ void rotate(float* x, const float* cos, const float* sin, int dims, bool traditi
 }  // namespace reference
 
 const Table& reference_table() {
-  static const Table kTable{"reference",
-                            reference::quantize,
-                            reference::rms_norm,
-                            reference::gated,
-                            reference::add,
-                            reference::linear,
-                            reference::attend,
-                            reference::merge,
-                            reference::finish,
-                            reference::rotate,
-                            reference::store_token};
+  using namespace reference;
+  static const Table kTable{.name = "reference",
+                            .quantize = quantize,
+                            .rms_norm = rms_norm,
+                            .gated = gated,
+                            .add_scaled = add_scaled,
+                            .conv = conv,
+                            .delta = delta,
+                            .add = add,
+                            .linear = linear,
+                            .attend = attend,
+                            .merge = merge,
+                            .finish = finish,
+                            .rotate = rotate,
+                            .store_token = store_token};
   return kTable;
 }
 

@@ -14,6 +14,8 @@ void merge(float* max, float* sum, float* values, float part_max, float part_sum
 void finish(float sum, const float* values, int v_dim, float* out);
 void store_token(const KvLayout& layout, std::byte* page, int slot, const float* k, const float* v);
 void linear(const LinearArgs& args);
+void delta(const DeltaArgs& args);
+void conv(const float* const* rows, const float* weights, int taps, int n, float* y);
 }  // namespace reference
 
 }  // namespace tenon::cpu

@@ -86,11 +86,6 @@ inline void rms_norm(const float* x, const float* weight, float eps, int n, floa
     map2(x, weight, n, y, [&](VF a, VF w) { return hn::Mul(hn::Mul(a, scale), w); });
 }
 
-HWY_INLINE VF silu(VF x) {
-  const VF one = hn::Set(F32(), 1.0f);
-  return hn::Div(x, hn::Add(one, exp(hn::Neg(x))));
-}
-
 HWY_INLINE VF gelu_tanh(VF x) {
   const auto set = [](float v) { return hn::Set(F32(), v); };
   const VF u = hn::MulAdd(hn::Mul(hn::Mul(set(0.044715f), x), x), x, x);
@@ -103,6 +98,11 @@ inline void gated(Activation act, const float* gate, const float* up, int n, flo
     map2(gate, up, n, y, [](VF g, VF u) { return hn::Mul(silu(g), u); });
   else
     map2(gate, up, n, y, [](VF g, VF u) { return hn::Mul(gelu_tanh(g), u); });
+}
+
+inline void add_scaled(float scale, const float* x, int n, float* y) {
+  const VF s = hn::Set(F32(), scale);
+  map2(x, y, n, y, [&](VF a, VF into) { return hn::MulAdd(s, a, into); });
 }
 
 inline void add(const float* a, const float* b, int n, float* y) {
@@ -143,6 +143,7 @@ inline void fill_rows(Table& table) {
   table.quantize = quantize;
   table.rms_norm = rms_norm;
   table.gated = gated;
+  table.add_scaled = add_scaled;
   table.add = add;
   table.rotate = rotate;
 }

@@ -55,6 +55,7 @@ std::vector<Table> compiled_tables() {
     add_rows(table, target.bit);
     add_linear(table, target.bit);
     add_attention(table, target.bit);
+    add_recurrent(table, target.bit);
     table.name = target.name;
     if (table.linear != nullptr) tables.push_back(table);  // a compiler may lack a target
   }

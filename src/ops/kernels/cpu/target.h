@@ -12,6 +12,7 @@ namespace tenon::cpu {
 void add_rows(Table& table, int64_t target);       // rows.cpp
 void add_linear(Table& table, int64_t target);     // linear.cpp
 void add_attention(Table& table, int64_t target);  // attention.cpp
+void add_recurrent(Table& table, int64_t target);  // recurrent.cpp
 
 }  // namespace tenon::cpu
 

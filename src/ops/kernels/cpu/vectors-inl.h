@@ -43,17 +43,25 @@ HWY_INLINE VF load_brain(const void* at) {
   return hn::PromoteTo(F32(), hn::LoadU(BF16(), static_cast<const hwy::bfloat16_t*>(at)));
 }
 
-// y[i] = f(a[i], b[i]) for i in [0, n); the last few go through padded copies.
+// n <= kWidth elements of x, zeros behind them; and the way back.
+HWY_INLINE VF load_some(const float* x, int n) {
+  if (n >= kWidth) return load(x);
+  float pad[kLanes] = {};
+  std::memcpy(pad, x, n * sizeof(float));
+  return load(pad);
+}
+HWY_INLINE void store_some(VF v, float* y, int n) {
+  if (n >= kWidth) return store(v, y);
+  float pad[kLanes];
+  store(v, pad);
+  std::memcpy(y, pad, n * sizeof(float));
+}
+
+// y[i] = f(a[i], b[i]) for i in [0, n).
 template <class F>
 HWY_INLINE void map2(const float* a, const float* b, int n, float* y, const F& f) {
-  int i = 0;
-  for (; i + kWidth <= n; i += kWidth) store(f(load(a + i), load(b + i)), y + i);
-  if (i == n) return;
-  float pad_a[kLanes] = {}, pad_b[kLanes] = {};
-  std::memcpy(pad_a, a + i, (n - i) * sizeof(float));
-  std::memcpy(pad_b, b + i, (n - i) * sizeof(float));
-  store(f(load(pad_a), load(pad_b)), pad_a);
-  std::memcpy(y + i, pad_a, (n - i) * sizeof(float));
+  for (int i = 0; i < n; i += kWidth)
+    store_some(f(load_some(a + i, n - i), load_some(b + i, n - i)), y + i, n - i);
 }
 
 // The fixed tree over 16 lanes.
@@ -95,6 +103,11 @@ HWY_INLINE VF tanh(VF x) {
   const VF doubled = hn::Mul(set(2.0f), magnitude);
   const VF far = hn::Sub(set(1.0f), hn::Div(set(2.0f), hn::Add(exp(doubled), set(1.0f))));
   return hn::IfThenElse(hn::Lt(magnitude, set(0.625f)), near_zero, hn::CopySign(far, x));
+}
+
+HWY_INLINE VF silu(VF x) {
+  const VF one = hn::Set(F32(), 1.0f);
+  return hn::Div(x, hn::Add(one, exp(hn::Neg(x))));
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

@@ -1,0 +1,102 @@
+// The gated delta rule and the short convolution: every instruction set against the scalar
+// reference, and the reference against float64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/kernels/cpu/test_tables.h"
+
+namespace tenon::cpu {
+namespace {
+
+// Outputs of `tokens` tokens of one head, then the state they leave.
+std::vector<float> run_delta(const Table& t, int k_dim, int v_dim, int tokens, uint64_t seed) {
+  TestRandom rng(seed);
+  std::vector<float> state(static_cast<size_t>(k_dim) * v_dim), all, y(v_dim);
+  for (int i = 0; i < tokens; ++i) {
+    const auto q = rng.units(k_dim), k = rng.units(k_dim), v = rng.units(v_dim);
+    const float decay = 0.5f + 0.5f * std::abs(rng.unit()), beta = std::abs(rng.unit()) / 8;
+    t.delta({k_dim, v_dim, state.data(), q.data(), k.data(), v.data(), decay, beta, y.data()});
+    all.insert(all.end(), y.begin(), y.end());
+  }
+  all.insert(all.end(), state.begin(), state.end());
+  return all;
+}
+
+// The rule as it is written, in float64.
+std::vector<double> exact_delta(int k_dim, int v_dim, int tokens, uint64_t seed) {
+  TestRandom rng(seed);
+  std::vector<double> state(static_cast<size_t>(k_dim) * v_dim), all;
+  for (int i = 0; i < tokens; ++i) {
+    const auto q = rng.units(k_dim), k = rng.units(k_dim), v = rng.units(v_dim);
+    const double decay = 0.5f + 0.5f * std::abs(rng.unit()), beta = std::abs(rng.unit()) / 8;
+    for (double& s : state) s *= decay;
+    for (int j = 0; j < v_dim; ++j) {
+      double seen = 0, y = 0;
+      for (int d = 0; d < k_dim; ++d) seen += state[d * v_dim + j] * k[d];
+      for (int d = 0; d < k_dim; ++d) {
+        state[d * v_dim + j] += (v[j] - seen) * beta * k[d];
+        y += state[d * v_dim + j] * q[d];
+      }
+      all.push_back(y);
+    }
+  }
+  all.insert(all.end(), state.begin(), state.end());
+  return all;
+}
+
+TEST(Recurrent, DeltaGivesTheReferencesBits) {
+  uint64_t seed = 1;
+  for (int k_dim : {1, 32, 96, 128})
+    for (int v_dim : {1, 7, 16, 72, 128, 200}) {
+      const auto want = run_delta(reference_table(), k_dim, v_dim, 6, ++seed);
+      for (const Table* t : fused_tables())
+        expect_same(run_delta(*t, k_dim, v_dim, 6, seed), want, t->name);
+    }
+}
+
+TEST(Recurrent, DeltaIsNearTheFormula) {
+  const auto got = run_delta(reference_table(), 64, 48, 200, 5);
+  const auto want = exact_delta(64, 48, 200, 5);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-4) << i;
+}
+
+TEST(Recurrent, Conv) {
+  for (int taps : {1, 3, 4})
+    for (int n : {1, 5, 16, 33, 640}) {
+      TestRandom rng(n * 10 + taps);
+      const auto u = rng.units(static_cast<size_t>(taps) * n);
+      const auto w = rng.units(static_cast<size_t>(taps) * n);
+      std::vector<const float*> rows;
+      for (int i = 0; i < taps; ++i) rows.push_back(&u[i * n]);
+      std::vector<float> want(n), got(n);
+      reference_table().conv(rows.data(), w.data(), taps, n, want.data());
+      for (int j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int i = 0; i < taps; ++i) sum += static_cast<double>(u[i * n + j]) * w[i * n + j];
+        ASSERT_NEAR(want[j], sum / (1 + std::exp(-sum)), 1e-6);
+      }
+      for (const Table* t : fused_tables()) {
+        t->conv(rows.data(), w.data(), taps, n, got.data());
+        expect_same(got, want, t->name);
+      }
+    }
+}
+
+TEST(Recurrent, AddScaled) {
+  for (int n : {1, 15, 16, 100}) {
+    TestRandom rng(n);
+    const auto x = rng.units(n), before = rng.units(n);
+    auto want = before;
+    reference_table().add_scaled(0.3f, x.data(), n, want.data());
+    for (const Table* t : fused_tables()) {
+      auto got = before;
+      t->add_scaled(0.3f, x.data(), n, got.data());
+      expect_same(got, want, t->name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tenon::cpu

@@ -66,7 +66,7 @@ struct LinearSource {
   WeightView weight;
   std::vector<WeightView> scales;  // 0 or 1
   std::vector<WeightView> biases;  // 0 or 1; affine zero points
-  std::vector<WeightView> bias;    // 0 or 1; [out], added to the product
+  std::vector<WeightView> bias;  // 0 or 1; [out], added to the product
   int bits = 0;
   int group_size = 0;
   QuantMode mode = QuantMode::affine;

@@ -4,7 +4,7 @@
 
 namespace tenon::cache {
 
-#define ENTRY(kind)                                                         \
+#define ENTRY(kind)                                                      \
   Result<std::unique_ptr<LayerCache>> make_##kind(const LayerPlan& plan, \
                                                   const ops::Kernels& kernels);
 #include "cache/kinds.def"

@@ -122,8 +122,9 @@ INSTANTIATE_TEST_SUITE_P(Registry, Kind, ::testing::ValuesIn(cache_kinds()),
                          [](const auto& kind) { return kind.param; });
 
 TEST(CacheSet, UnknownKindIsRefused) {
-  EXPECT_EQ(make_layer_cache({"nonesuch", {1, 8, 8, mx::float32}}, **ops::make_kernels({})).error().code,
-            Code::unsupported);
+  EXPECT_EQ(
+      make_layer_cache({"nonesuch", {1, 8, 8, mx::float32}}, **ops::make_kernels({})).error().code,
+      Code::unsupported);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ constexpr int kVocab = 13;
 class ToyModel final : public graph::Model {
  public:
   ToyModel() {
-    auto set = cache::CacheSet::make({{"attention", {1, 2, 2, mx::float32}}}, **ops::make_kernels({}));
+    auto set =
+        cache::CacheSet::make({{"attention", {1, 2, 2, mx::float32}}}, **ops::make_kernels({}));
     caches_ = std::move(set).value();
     shape_ = {1, 2, kVocab, 0, 0};
   }

@@ -133,8 +133,7 @@ int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, doub
   weights.clear();
   double total = 0;
   for (int32_t id : ids) {
-    weights.push_back(
-        std::exp((static_cast<double>(logprobs[id]) - logprobs[best]) / temperature));
+    weights.push_back(std::exp((static_cast<double>(logprobs[id]) - logprobs[best]) / temperature));
     total += weights.back();
   }
   double cdf = 0;

@@ -93,8 +93,8 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
   } else {
     TENON_TRY(choice.dtype, ops::parse_dtype(options.dtype));
   }
-  TENON_TRY(choice.kernels, ops::make_kernels({options.kernels, choice.device, choice.dtype,
-                                               options.threads}));
+  TENON_TRY(choice.kernels,
+            ops::make_kernels({options.kernels, choice.device, choice.dtype, options.threads}));
   // Our kernels keep keys and values in half precision: the reading of them bounds long contexts.
   const bool half = std::string_view(choice.kernels->name()) == "tenon";
   choice.kv_dtype = half ? mx::float16 : choice.dtype;

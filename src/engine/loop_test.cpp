@@ -15,7 +15,8 @@ constexpr int kVocab = 11;
 class ToyModel final : public graph::Model {
  public:
   ToyModel() {
-    auto set = cache::CacheSet::make({{"attention", {1, 4, 4, mx::float32}}}, **ops::make_kernels({}));
+    auto set =
+        cache::CacheSet::make({{"attention", {1, 4, 4, mx::float32}}}, **ops::make_kernels({}));
     caches_ = std::move(set).value();
     shape_ = {1, 4, kVocab, 64, 0};
   }

@@ -75,9 +75,8 @@ Result<std::shared_ptr<const Kernels>> CpuKernels::make(int threads) {
 }
 
 MatrixPtr CpuKernels::load_matrix(const LinearSource& source, mx::Dtype) const {
-  auto packed = cpu::pack(source, [&](int n, const std::function<void(int)>& work) {
-    context_->pool.run(n, work);
-  });
+  auto packed = cpu::pack(
+      source, [&](int n, const std::function<void(int)>& work) { context_->pool.run(n, work); });
   if (!packed.ok()) throw std::runtime_error("[load] " + packed.error().message);
   return std::make_shared<CpuMatrix>(*packed);
 }
@@ -92,9 +91,8 @@ mx::array CpuKernels::embed(const mx::array& ids, const Matrix& table, mx::Dtype
   const int num_rows = ids.shape(0), width = table.in;
   auto call = [w = packed_of(table), num_rows, width](const CpuArgs& a) {
     const auto* id = static_cast<const int32_t*>(a.in[0]);
-    spread(a.context, num_rows, row_cost(4 * width), [&](int r) {
-      w->unpack_row(id[r], a.y(0) + static_cast<size_t>(r) * width);
-    });
+    spread(a.context, num_rows, row_cost(4 * width),
+           [&](int r) { w->unpack_row(id[r], a.y(0) + static_cast<size_t>(r) * width); });
   };
   return cpu_call("embed", context_, {ids}, {{num_rows, width}}, std::move(call))[0];
 }
@@ -149,8 +147,8 @@ Qkv CpuKernels::project_qkv(const mx::array& x, const QkvProjection& p, Rows row
     spread(a.context, num_rows, row_cost((num_q + num_k) * head_dim), [&](int r) {
       const auto turn = [&](float* x_heads, int count) {
         for (int h = 0; h < count; ++h)
-          a.context.table->rotate(x_heads + h * head_dim, turns[r], turns[r] + half,
-                                  table->dims(), table->traditional());
+          a.context.table->rotate(x_heads + h * head_dim, turns[r], turns[r] + half, table->dims(),
+                                  table->traditional());
       };
       turn(a.y(0) + static_cast<size_t>(r) * q->out, num_q);
       turn(a.y(1) + static_cast<size_t>(r) * k->out, num_k);

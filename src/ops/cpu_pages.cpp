@@ -53,7 +53,7 @@ class AttendTask {
     for (const Block& b : blocks_) spans_max_ = std::max(spans_max_, num_spans(b));
     const int num_blocks = static_cast<int>(blocks_.size());
     const bool few = num_blocks < c_.pool.num_threads() * kItemsPerThread;
-    few && spans_max_ > 1 ? run_spans() : c_.pool.run(num_blocks, [&](int i) { whole(blocks_[i]); });
+    few&& spans_max_ > 1 ? run_spans() : c_.pool.run(num_blocks, [&](int i) { whole(blocks_[i]); });
   }
 
  private:
@@ -76,16 +76,18 @@ class AttendTask {
     for (const RowPages& row : rows_)
       for (int i = 0; i < row.slice.len; ++i) tokens.emplace_back(&row, i);
     scaled_ = c_.scratch.take<float>(tokens.size() * q_width);
-    spread(c_, static_cast<int>(tokens.size()), static_cast<int>(q_width + 2 * k_width), [&](int t) {
-      const auto [row, i] = tokens[t];
-      const size_t at = row->slice.start + i;
-      const int position = row->slice.offset + i;
-      c_.table->store_token(shape_.kv, row->pages[position / cpu::kPageTokens],
-                            position % cpu::kPageTokens, args_.x(1) + at * k_width,
-                            args_.x(2) + at * v_width);
-      const float* q = args_.x(0) + at * q_width;
-      for (size_t d = 0; d < q_width; ++d) scaled_[at * q_width + d] = q[d] * shape_.how.scale;
-    });
+    spread(c_, static_cast<int>(tokens.size()), static_cast<int>(q_width + 2 * k_width),
+           [&](int t) {
+             const auto [row, i] = tokens[t];
+             const size_t at = row->slice.start + i;
+             const int position = row->slice.offset + i;
+             c_.table->store_token(shape_.kv, row->pages[position / cpu::kPageTokens],
+                                   position % cpu::kPageTokens, args_.x(1) + at * k_width,
+                                   args_.x(2) + at * v_width);
+             const float* q = args_.x(0) + at * q_width;
+             for (size_t d = 0; d < q_width; ++d)
+               scaled_[at * q_width + d] = q[d] * shape_.how.scale;
+           });
   }
 
   void cut_blocks() {

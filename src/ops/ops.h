@@ -81,7 +81,7 @@ struct Qkv {
 
 struct Attend {
   float scale = 1.0f;
-  int window = 0;       // a token sees so many, itself included; 0: all before it
+  int window = 0;  // a token sees so many, itself included; 0: all before it
   float softcap = 0.0f;  // 0: none
 };
 
@@ -101,7 +101,7 @@ class KvPages {
   virtual int page_tokens() const = 0;
   virtual uint64_t page_bytes() const = 0;
   virtual uint64_t bytes() const = 0;  // of pages taken
-  virtual int take() = 0;              // throws std::bad_alloc
+  virtual int take() = 0;  // throws std::bad_alloc
   virtual void give(int page) = 0;
   // Appends k and v of each row behind its offset and attends causally. pages[i]: those of rows[i],
   // enough for its new length.
@@ -148,7 +148,7 @@ struct KernelChoice {
   std::string name = "auto";  // "auto" takes tenon where it has kernels for all of this, else mlx
   mx::Device device = mx::Device::cpu;
   mx::Dtype dtype = mx::float32;  // of activations
-  int threads = 0;                // of the CPU kernels; 0: physical cores
+  int threads = 0;  // of the CPU kernels; 0: physical cores
 };
 // Errors: invalid (unknown name), unsupported (tenon where it has no kernels, saying what it has).
 Result<std::shared_ptr<const Kernels>> make_kernels(const KernelChoice& choice);

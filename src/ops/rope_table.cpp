@@ -28,8 +28,8 @@ RopeTable::RopeTable(const Rope& rope) : rope_(rope) {
 // not depend on how the prompt was cut.
 double RopeTable::base_at(int position) const {
   const double longest = std::max(position + 1, rope_.dynamic_max_positions);
-  const double growth = rope_.dynamic_factor * longest / rope_.dynamic_max_positions -
-                        (rope_.dynamic_factor - 1);
+  const double growth =
+      rope_.dynamic_factor * longest / rope_.dynamic_max_positions - (rope_.dynamic_factor - 1);
   return static_cast<float>(*rope_.base * std::pow(growth, rope_.dims / (rope_.dims - 2.0)));
 }
 

@@ -20,8 +20,8 @@ class FullCache final : public LayerCache {
 
   std::string signature() const override { return "kv:plain"; }
   double bytes_per_token() const override {
-    return static_cast<double>(plan_.kv.num_kv_heads) * (plan_.kv.k_head_dim + plan_.kv.v_head_dim) *
-           mx::size_of(plan_.kv.dtype);
+    return static_cast<double>(plan_.kv.num_kv_heads) *
+           (plan_.kv.k_head_dim + plan_.kv.v_head_dim) * mx::size_of(plan_.kv.dtype);
   }
   uint64_t bytes() const override {
     uint64_t total = 0;

@@ -33,24 +33,22 @@ HWY_INLINE void score_tile(const std::byte* keys, int k_dim, const float* const*
                            float (*scores)[kPageTokens]) {
   for (int key = any.begin / kLanes * kLanes; key < any.end; key += kLanes) {
     VF acc[kQueries][kVectors];
-    TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::Zero(F32());
-    for (int d = 0; d < k_dim; ++d)
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+    TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+        acc[i][v] = hn::Zero(F32());
+    for (int d = 0; d < k_dim; ++d) TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
         const VF k = load_kv<kType>(keys, d * kPageTokens + key + v * kWidth);
-        TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-          acc[i][v] = hn::MulAdd(hn::Set(F32(), q[i][d]), k, acc[i][v]);
+        TENON_UNROLL for (int i = 0; i < kQueries; ++i) acc[i][v] =
+            hn::MulAdd(hn::Set(F32(), q[i][d]), k, acc[i][v]);
       }
-    TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+    TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
         store(acc[i][v], scores[i] + key + v * kWidth);
   }
 }
 
 HWY_INLINE hn::Mask<F32> is_seen(int key, Seen s) {
   const VI index = hn::Iota(I32(), key);
-  const auto inside = hn::And(hn::Gt(index, hn::Set(I32(), s.begin - 1)),
-                              hn::Lt(index, hn::Set(I32(), s.end)));
+  const auto inside =
+      hn::And(hn::Gt(index, hn::Set(I32(), s.begin - 1)), hn::Lt(index, hn::Set(I32(), s.end)));
   return hn::RebindMask(F32(), inside);
 }
 
@@ -91,8 +89,8 @@ template <KvType kType, int kQueries>
 HWY_INLINE void add_values(const std::byte* at, int v_dim, int dim, const Seen* seen,
                            const float (*e)[kPageTokens], float (*values)[kLanes]) {
   VF acc[kQueries][kVectors];
-  TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::Zero(F32());
+  TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      acc[i][v] = hn::Zero(F32());
   const auto alone = [&](int i, int begin, int end) HWY_ATTR {
     for (int key = begin; key < end; ++key)
       for (int v = 0; v < kVectors; ++v)
@@ -106,16 +104,15 @@ HWY_INLINE void add_values(const std::byte* at, int v_dim, int dim, const Seen* 
   }
   if (begin >= end) begin = end = kPageTokens;  // nothing in common: all alone
   TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-    alone(i, seen[i].begin, std::min(begin, seen[i].end));
-  for (int key = begin; key < end; ++key)
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+      alone(i, seen[i].begin, std::min(begin, seen[i].end));
+  for (int key = begin; key < end; ++key) TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
       const VF value = load_kv<kType>(at, key * v_dim + dim + v * kWidth);
-      TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-        acc[i][v] = hn::MulAdd(hn::Set(F32(), e[i][key]), value, acc[i][v]);
+      TENON_UNROLL for (int i = 0; i < kQueries; ++i) acc[i][v] =
+          hn::MulAdd(hn::Set(F32(), e[i][key]), value, acc[i][v]);
     }
   TENON_UNROLL for (int i = 0; i < kQueries; ++i) alone(i, end, seen[i].end);
-  TENON_UNROLL for (int i = 0; i < kQueries; ++i)
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v) store(acc[i][v], values[i] + v * kWidth);
+  TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      store(acc[i][v], values[i] + v * kWidth);
 }
 
 // The last dimensions of an odd head width, one at a time.

@@ -43,8 +43,8 @@ void attend_tile(const AttendArgs& a, int i, int tile, int begin, int end) {
   std::vector<float> part(kv.v_dim, 0.0f);
   for (int d = 0; d < kv.v_dim; ++d)
     for (int key = begin; key < end; ++key)
-      part[d] = std::fma(e[key], load_kv(kv, values, static_cast<size_t>(key) * kv.v_dim + d),
-                         part[d]);
+      part[d] =
+          std::fma(e[key], load_kv(kv, values, static_cast<size_t>(key) * kv.v_dim + d), part[d]);
   merge(a.max + i, a.sum + i, a.values + static_cast<size_t>(i) * kv.v_dim, max, tree(lanes),
         part.data(), kv.v_dim);
 }

@@ -4,7 +4,8 @@
 // knows nothing of other rows, of tiles, of threads or of the instruction set.
 //   - Quantized products are integer sums (exact in any order) of 16-bit activation codes and
 //     unsigned weight codes, one sum a group, joined in float by ascending group.
-//   - A packed tile holds 16 outputs side by side, so a vector lane is an output: no horizontal sum.
+//   - A packed tile holds 16 outputs side by side, so a vector lane is an output: no horizontal
+//   sum.
 //   - Other float sums run over 16 virtual lanes and a fixed tree, at any vector width.
 //   - Fused multiply-add is written where it is meant; the compiler contracts nothing.
 // All targets with fused multiply-add agree bit for bit with the scalar reference.
@@ -27,10 +28,10 @@ namespace tenon::cpu {
 // One row of activations in 16-bit codes: x[k] ~ scale[k / group] * codes[k]. A group that holds
 // NaN or an infinity has scale NaN, so that every product with it is NaN.
 struct QuantizedRow {
-  int16_t* codes;    // [in]
-  float* scale;      // [in / group]
-  float* sum;        // [in / group]: scale * (sum of the group's codes)
-  int32_t* code_sum; // [in / group]
+  int16_t* codes;  // [in]
+  float* scale;  // [in / group]
+  float* sum;  // [in / group]: scale * (sum of the group's codes)
+  int32_t* code_sum;  // [in / group]
 };
 
 // `rows` quantized (integer codes) or float rows (float codes) against tiles
@@ -39,7 +40,7 @@ struct LinearArgs {
   const PackedMatrix* w;
   int rows;
   const QuantizedRow* quantized;  // [rows]; null for matrices with float codes
-  const float* x;                 // [rows, in], stride x_stride; null for integer codes
+  const float* x;  // [rows, in], stride x_stride; null for integer codes
   int x_stride;
   int tile_begin, tile_end;
   float* out;
@@ -52,27 +53,29 @@ enum class Activation { silu, gelu_tanh };
 // state that each query gets: maximum, sum and weighted values of its scores in the span.
 struct AttendArgs {
   const KvLayout* kv;
-  std::byte* const* pages;  // of this row and head's layer, in order: page i holds keys [64i, 64i+64)
+  std::byte* const*
+      pages;  // of this row and head's layer, in order: page i holds keys [64i, 64i+64)
   int kv_head;
   int num_queries;
-  const float* const* q;    // [num_queries] -> [k_dim], scaled
-  const int* positions;     // [num_queries]: sees keys [max(0, position - window + 1), position]
-  int window;               // 0: all
-  float softcap;            // 0: none
-  int tile_begin, tile_end; // tiles (= pages) of this span
-  float* max;               // [num_queries]; -inf (and sum 0) where the query sees none of the keys
-  float* sum;               // [num_queries]
-  float* values;            // [num_queries, v_dim]
+  const float* const* q;  // [num_queries] -> [k_dim], scaled
+  const int* positions;  // [num_queries]: sees keys [max(0, position - window + 1), position]
+  int window;  // 0: all
+  float softcap;  // 0: none
+  int tile_begin, tile_end;  // tiles (= pages) of this span
+  float* max;  // [num_queries]; -inf (and sum 0) where the query sees none of the keys
+  float* sum;  // [num_queries]
+  float* values;  // [num_queries, v_dim]
 };
 
 // One token of one head of the gated delta rule. The state is [k_dim, v_dim]: a lane is a value
 // dimension, so its sums run by ascending k without a horizontal step.
-//   S *= decay;  m = sum_k S[k] key[k];  S += key (outer) ((value - m) * beta);  y = sum_k S[k] q[k]
+//   S *= decay;  m = sum_k S[k] key[k];  S += key (outer) ((value - m) * beta);  y = sum_k S[k]
+//   q[k]
 struct DeltaArgs {
   int k_dim, v_dim;
-  float* state;        // [k_dim, v_dim], updated
+  float* state;  // [k_dim, v_dim], updated
   const float* query;  // [k_dim]
-  const float* key;    // [k_dim]
+  const float* key;  // [k_dim]
   const float* value;  // [v_dim]
   float decay, beta;
   float* y;  // [v_dim]
@@ -95,8 +98,8 @@ struct Table {
   // One token of a depthwise convolution of `taps` taps and its SiLU. rows[i] [n] is the input of
   // `taps - 1 - i` tokens ago, weights are [taps, n]: y = silu(fma over ascending i).
   void (*conv)(const float* const* rows, const float* weights, int taps, int n, float* y);
-  // Products by ascending k, each fused: m = fma(S * decay, key, m), S = fma(delta, key, S * decay),
-  // y = fma(S, query, y).
+  // Products by ascending k, each fused: m = fma(S * decay, key, m), S = fma(delta, key, S *
+  // decay), y = fma(S, query, y).
   void (*delta)(const DeltaArgs& args);
   // y = a + b; y may be either.
   void (*add)(const float* a, const float* b, int n, float* y);
@@ -111,8 +114,8 @@ struct Table {
   // in order.
   void (*attend)(const AttendArgs& args);
   // Folds the state of a later part of the keys into an earlier one's. An empty state has sum 0 and
-  // changes nothing (a NaN sum is not empty: NaN must reach the output). Else m = larger maximum, a = exp(max - m), b = exp(part_max - m),
-  // sum = fma(part_sum, b, sum * a), and values likewise.
+  // changes nothing (a NaN sum is not empty: NaN must reach the output). Else m = larger maximum, a
+  // = exp(max - m), b = exp(part_max - m), sum = fma(part_sum, b, sum * a), and values likewise.
   void (*merge)(float* max, float* sum, float* values, float part_max, float part_sum,
                 const float* part_values, int v_dim);
   // out = values / sum

@@ -33,9 +33,9 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = bits_as<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) return sign | 0x7E00;   // NaN
+  if (magnitude > 0x7F800000) return sign | 0x7E00;  // NaN
   if (magnitude >= 0x477FF000) return sign | 0x7C00;  // rounds to infinity
-  if (magnitude < 0x38800000) {                       // subnormal: a multiple of 2^-24
+  if (magnitude < 0x38800000) {  // subnormal: a multiple of 2^-24
     const float steps = std::nearbyint(std::ldexp(bits_as<float>(magnitude), 24));
     return sign | static_cast<uint16_t>(steps);
   }

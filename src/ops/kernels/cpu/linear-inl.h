@@ -35,9 +35,9 @@ struct Codes {
   static HWY_INLINE hn::Vec<U16> extract(const uint8_t* lines, int vector) {
     const U16 d;
     constexpr int kPairsPerLine = 16 / kBits;
-    const auto raw = hn::BitCast(
-        d, hn::LoadU(I32(), reinterpret_cast<const int32_t*>(lines) +
-                                (kPair / kPairsPerLine) * kLanes + vector * kWidth));
+    const auto raw =
+        hn::BitCast(d, hn::LoadU(I32(), reinterpret_cast<const int32_t*>(lines) +
+                                            (kPair / kPairsPerLine) * kLanes + vector * kWidth));
     constexpr int kShift = kBits * (kPair % kPairsPerLine);
     if constexpr (kShift + kBits == 16) return hn::ShiftRight<kShift>(raw);
     const auto mask = hn::Set(d, (1 << kBits) - 1);
@@ -67,17 +67,17 @@ struct Codes {
 };
 
 template <class Format, int kRows, int kPair>
-HWY_INLINE void add_pair(const uint8_t* plane, const uint8_t* rest, const int16_t* const* x,
-                         int at, VI (&sums)[kRows][kVectors]) {
+HWY_INLINE void add_pair(const uint8_t* plane, const uint8_t* rest, const int16_t* const* x, int at,
+                         VI (&sums)[kRows][kVectors]) {
   hn::Vec<I16> codes[kVectors];
-  TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-    codes[v] = Format::template pair<kPair>(plane, rest, v);
+  TENON_UNROLL for (int v = 0; v < kVectors; ++v) codes[v] =
+      Format::template pair<kPair>(plane, rest, v);
   TENON_UNROLL for (int m = 0; m < kRows; ++m) {
     int32_t two;
     std::memcpy(&two, x[m] + at + 2 * kPair, sizeof(two));
     const auto both = hn::BitCast(I16(), hn::Set(I32(), two));
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-      sums[m][v] = add_pair_products(sums[m][v], codes[v], both);
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) sums[m][v] =
+        add_pair_products(sums[m][v], codes[v], both);
   }
 }
 
@@ -98,13 +98,13 @@ HWY_INLINE void load_scales(ScaleType type, const uint8_t* at, VF (&scales)[kVec
       TENON_UNROLL for (int v = 0; v < kVectors; ++v) scales[v] = load_brain(at + v * kWidth * 2);
       return;
     case ScaleType::f32:
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-        scales[v] = load(reinterpret_cast<const float*>(at) + v * kWidth);
+      TENON_UNROLL for (int v = 0; v < kVectors; ++v) scales[v] =
+          load(reinterpret_cast<const float*>(at) + v * kWidth);
       return;
     case ScaleType::two_level:
       TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const auto codes = hn::LoadU(hn::Rebind<int8_t, F32>(),
-                                     reinterpret_cast<const int8_t*>(at) + v * kWidth);
+        const auto codes =
+            hn::LoadU(hn::Rebind<int8_t, F32>(), reinterpret_cast<const int8_t*>(at) + v * kWidth);
         scales[v] = hn::ConvertTo(F32(), hn::PromoteTo(I32(), codes));
       }
       return;
@@ -115,8 +115,8 @@ HWY_INLINE void load_scales(ScaleType type, const uint8_t* at, VF (&scales)[kVec
 
 // Two-level scales: a group's, times its super-block's half.
 HWY_INLINE void times_super(const uint8_t* supers, VF (&scales)[kVectors]) {
-  TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-    scales[v] = hn::Mul(load_half(supers + v * kWidth * 2), scales[v]);
+  TENON_UNROLL for (int v = 0; v < kVectors; ++v) scales[v] =
+      hn::Mul(load_half(supers + v * kWidth * 2), scales[v]);
 }
 
 // One group's integer sums, scaled and added to `acc`. With few rows `acc` stays in registers: its
@@ -133,13 +133,12 @@ HWY_INLINE void join_group(const Packing& p, size_t scale_bytes, const uint8_t* 
   if (p.has_min && supers != nullptr) times_super(supers + 2 * kLanes, min);
   TENON_UNROLL for (int m = 0; m < kRows; ++m) {
     const VF row_scale = hn::Set(d, rows[m].scale[g]);
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-      acc[m][v] =
-          hn::MulAdd(hn::Mul(scale[v], row_scale), hn::ConvertTo(d, sums[m][v]), acc[m][v]);
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) acc[m][v] =
+        hn::MulAdd(hn::Mul(scale[v], row_scale), hn::ConvertTo(d, sums[m][v]), acc[m][v]);
     if (!p.has_min) continue;
     const VF row_sum = hn::Set(d, rows[m].sum[g]);
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v)
-      acc[m][v] = hn::MulAdd(min[v], row_sum, acc[m][v]);
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) acc[m][v] =
+        hn::MulAdd(min[v], row_sum, acc[m][v]);
   }
 }
 
@@ -156,8 +155,8 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
   const size_t group_bytes = p.group_bytes(), scale_bytes = p.scale_bytes();
   const size_t super_bytes = p.super_bytes();
   VF acc[kRows][kVectors];
-  TENON_UNROLL for (int m = 0; m < kRows; ++m)
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(F32());
+  TENON_UNROLL for (int m = 0; m < kRows; ++m) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      acc[m][v] = hn::Zero(F32());
   for (int g = 0, k = 0; k < w.in; ++g, k += group) {
     if (super_bytes > 0 && k % kSuperBlock == 0) {
       supers = at;
@@ -167,8 +166,7 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
       for (size_t ahead = 0; ahead < group_bytes; ahead += kLineBytes)
         __builtin_prefetch(at + kPrefetchBytes + ahead);
     VI sums[kRows][kVectors];
-    TENON_UNROLL for (int m = 0; m < kRows; ++m)
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+    TENON_UNROLL for (int m = 0; m < kRows; ++m) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
         sums[m][v] = hn::Set(I32(), -zero * rows[m].code_sum[g]);
     const uint8_t* rest = at + plane_bytes;
     for (int s = 0; s < group; s += Format::kStep) {
@@ -179,8 +177,8 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
     join_group<kRows>(p, scale_bytes, rest + rest_bytes, supers, rows, g, sums, acc);
     at += group_bytes;
   }
-  TENON_UNROLL for (int m = 0; m < kRows; ++m)
-    TENON_UNROLL for (int v = 0; v < kVectors; ++v) store(acc[m][v], out[m] + v * kWidth);
+  TENON_UNROLL for (int m = 0; m < kRows; ++m) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+      store(acc[m][v], out[m] + v * kWidth);
 }
 
 template <CodeType kCode>
@@ -207,25 +205,24 @@ void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const floa
   for (int begin = 0; begin < w.in; begin += p.group) {
     const int end = begin + p.group < w.in ? begin + p.group : w.in;
     VF part[kRows][kVectors];
-    TENON_UNROLL for (int m = 0; m < kRows; ++m)
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v) part[m][v] = hn::Zero(d);
+    TENON_UNROLL for (int m = 0; m < kRows; ++m) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
+        part[m][v] = hn::Zero(d);
     for (int k = begin; k < end; ++k, at += kLanes * width) {
       if (kRows == 1) __builtin_prefetch(at + kPrefetchBytes);
       TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
         const VF weights = load_weights<kCode>(at + v * kWidth * width);
-        TENON_UNROLL for (int m = 0; m < kRows; ++m)
-          part[m][v] = hn::MulAdd(weights, hn::Set(d, x[m * x_stride + k]), part[m][v]);
+        TENON_UNROLL for (int m = 0; m < kRows; ++m) part[m][v] =
+            hn::MulAdd(weights, hn::Set(d, x[m * x_stride + k]), part[m][v]);
       }
     }
     VF scale[kVectors];
     load_scales(p.scale, at, scale);
-    TENON_UNROLL for (int m = 0; m < kRows; ++m)
-      TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const VF sum = load(acc[m] + v * kWidth);
-        store(p.scale == ScaleType::none ? hn::Add(sum, part[m][v])
-                                         : hn::MulAdd(scale[v], part[m][v], sum),
-              acc[m] + v * kWidth);
-      }
+    TENON_UNROLL for (int m = 0; m < kRows; ++m) TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const VF sum = load(acc[m] + v * kWidth);
+      store(p.scale == ScaleType::none ? hn::Add(sum, part[m][v])
+                                       : hn::MulAdd(scale[v], part[m][v], sum),
+            acc[m] + v * kWidth);
+    }
     at += p.scale_bytes();
   }
 }
@@ -284,9 +281,7 @@ inline void linear(const LinearArgs& a) {
   }
 }
 
-inline void fill_linear(Table& table) {
-  table.linear = linear;
-}
+inline void fill_linear(Table& table) { table.linear = linear; }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -23,8 +23,8 @@ inline float exp(float x) {
   float r = std::fma(n, -0x1.62e4p-1f, x);
   r = std::fma(n, -0x1.7f7d1cp-20f, r);
   float p = 1.9875691500e-4f;
-  for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                  5.0000001201e-1f})
+  for (float c :
+       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
     p = std::fma(p, r, c);
   const float y = std::fma(p, r * r, r) + 1.0f;
   return bits_as<float>(bits_as<uint32_t>(y) + (static_cast<uint32_t>(static_cast<int>(n)) << 23));

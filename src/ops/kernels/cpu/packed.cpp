@@ -192,9 +192,9 @@ void PackedMatrix::unpack_row(int row, float* values) const {
   visit_row(row, [&](const StoredGroup& s, int, int k0, int len) {
     const auto* bytes = reinterpret_cast<const std::byte*>(s.codes);
     for (int k = 0; k < len; ++k)
-      values[k0 + k] =
-          p.is_integer() ? std::fma(s.scale, static_cast<float>(code_value(p, s.codes[k])), s.min)
-                         : s.scale * load_code(p.code, bytes + k * (p.bits / 8));
+      values[k0 + k] = p.is_integer()
+                           ? std::fma(s.scale, static_cast<float>(code_value(p, s.codes[k])), s.min)
+                           : s.scale * load_code(p.code, bytes + k * (p.bits / 8));
   });
 }
 

@@ -29,7 +29,7 @@ constexpr int kTileOutputs = 16;
 constexpr int kLineBytes = 64;
 constexpr int kSuperBlock = 256;  // of the two-level formats
 constexpr int kGroupMax = 128;
-constexpr int kDenseGroup = 64;   // partial sums of matrices without groups of their own
+constexpr int kDenseGroup = 64;  // partial sums of matrices without groups of their own
 
 enum class CodeType {
   integer,
@@ -49,7 +49,7 @@ enum class ScaleType {
 
 struct Packing {
   CodeType code = CodeType::f32;
-  int bits = 32;   // of a code
+  int bits = 32;  // of a code
   int group = kDenseGroup;
   int zero = 0;
   ScaleType scale = ScaleType::none;
@@ -67,10 +67,10 @@ struct Packing {
 
 // One group of one output, as a stored format holds it.
 struct StoredGroup {
-  uint8_t codes[kSuperBlock];             // integer codes, or the bytes of float codes
-  float scale = 0, min = 0;               // exactly representable in the packing's ScaleType
-  int8_t scale_code = 0, min_code = 0;    // two_level
-  float super_scale = 0, super_min = 0;   // two_level, of the group's super-block
+  uint8_t codes[kSuperBlock];  // integer codes, or the bytes of float codes
+  float scale = 0, min = 0;  // exactly representable in the packing's ScaleType
+  int8_t scale_code = 0, min_code = 0;  // two_level
+  float super_scale = 0, super_min = 0;  // two_level, of the group's super-block
 };
 
 class PackedMatrix {

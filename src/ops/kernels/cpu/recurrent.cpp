@@ -22,13 +22,12 @@ HWY_INLINE void delta_columns(const DeltaArgs& a, int dim, int left) {
   for (int k = 0; k < a.k_dim; ++k) {
     const float* row = a.state + static_cast<size_t>(k) * a.v_dim + dim;
     const VF key = hn::Set(d, a.key[k]);
-    TENON_UNROLL for (int v = 0; v < kCount; ++v)
-      seen[v] = hn::MulAdd(hn::Mul(load_some(row + v * kWidth, left - v * kWidth), decay), key,
-                           seen[v]);
+    TENON_UNROLL for (int v = 0; v < kCount; ++v) seen[v] =
+        hn::MulAdd(hn::Mul(load_some(row + v * kWidth, left - v * kWidth), decay), key, seen[v]);
   }
-  TENON_UNROLL for (int v = 0; v < kCount; ++v)
-    delta[v] = hn::Mul(hn::Sub(load_some(a.value + dim + v * kWidth, left - v * kWidth), seen[v]),
-                       hn::Set(d, a.beta));
+  TENON_UNROLL for (int v = 0; v < kCount; ++v) delta[v] =
+      hn::Mul(hn::Sub(load_some(a.value + dim + v * kWidth, left - v * kWidth), seen[v]),
+              hn::Set(d, a.beta));
   for (int k = 0; k < a.k_dim; ++k) {
     float* row = a.state + static_cast<size_t>(k) * a.v_dim + dim;
     const VF key = hn::Set(d, a.key[k]), query = hn::Set(d, a.query[k]);
@@ -40,7 +39,7 @@ HWY_INLINE void delta_columns(const DeltaArgs& a, int dim, int left) {
     }
   }
   TENON_UNROLL for (int v = 0; v < kCount; ++v)
-    store_some(y[v], a.y + dim + v * kWidth, left - v * kWidth);
+      store_some(y[v], a.y + dim + v * kWidth, left - v * kWidth);
 }
 
 inline void delta(const DeltaArgs& a) {

@@ -40,7 +40,8 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
   for (int k = 0; k < n; ++k) lanes[k % kLanes] = std::fma(x[k], x[k], lanes[k % kLanes]);
   const float mean = tree(lanes) / static_cast<float>(n);
   const float inverse = 1.0f / std::sqrt(mean + eps);
-  for (int k = 0; k < n; ++k) y[k] = weight != nullptr ? x[k] * inverse * weight[k] : x[k] * inverse;
+  for (int k = 0; k < n; ++k)
+    y[k] = weight != nullptr ? x[k] * inverse * weight[k] : x[k] * inverse;
 }
 
 void gated(Activation act, const float* gate, const float* up, int n, float* y) {

@@ -18,33 +18,38 @@ void add_recurrent(Table& table, int64_t target);  // recurrent.cpp
 
 // One case a compiled target: calls that target's `fill(table)`.
 #if HWY_TARGETS & HWY_SSE4
-#define TENON_CASE_SSE4(fill) case HWY_SSE4: return N_SSE4::fill(table);
+#define TENON_CASE_SSE4(fill) \
+  case HWY_SSE4: return N_SSE4::fill(table);
 #else
 #define TENON_CASE_SSE4(fill)
 #endif
 #if HWY_TARGETS & HWY_AVX2
-#define TENON_CASE_AVX2(fill) case HWY_AVX2: return N_AVX2::fill(table);
+#define TENON_CASE_AVX2(fill) \
+  case HWY_AVX2: return N_AVX2::fill(table);
 #else
 #define TENON_CASE_AVX2(fill)
 #endif
 #if HWY_TARGETS & HWY_AVX3
-#define TENON_CASE_AVX3(fill) case HWY_AVX3: return N_AVX3::fill(table);
+#define TENON_CASE_AVX3(fill) \
+  case HWY_AVX3: return N_AVX3::fill(table);
 #else
 #define TENON_CASE_AVX3(fill)
 #endif
 #if HWY_TARGETS & HWY_AVX3_DL
-#define TENON_CASE_AVX3_DL(fill) case HWY_AVX3_DL: return N_AVX3_DL::fill(table);
+#define TENON_CASE_AVX3_DL(fill) \
+  case HWY_AVX3_DL: return N_AVX3_DL::fill(table);
 #else
 #define TENON_CASE_AVX3_DL(fill)
 #endif
 #if HWY_TARGETS & HWY_NEON
-#define TENON_CASE_NEON(fill) case HWY_NEON: return N_NEON::fill(table);
+#define TENON_CASE_NEON(fill) \
+  case HWY_NEON: return N_NEON::fill(table);
 #else
 #define TENON_CASE_NEON(fill)
 #endif
-#define TENON_FOR_TARGET(target, fill)                                                \
-  switch (target) {                                                                   \
-    TENON_CASE_SSE4(fill) TENON_CASE_AVX2(fill) TENON_CASE_AVX3(fill)                 \
-    TENON_CASE_AVX3_DL(fill) TENON_CASE_NEON(fill)                                    \
-    default: return;                                                                  \
+#define TENON_FOR_TARGET(target, fill)                                   \
+  switch (target) {                                                      \
+    TENON_CASE_SSE4(fill)                                                \
+    TENON_CASE_AVX2(fill) TENON_CASE_AVX3(fill) TENON_CASE_AVX3_DL(fill) \
+        TENON_CASE_NEON(fill) default : return;                          \
   }

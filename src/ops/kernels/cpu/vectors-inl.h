@@ -79,8 +79,8 @@ HWY_INLINE VF exp(VF x) {
   VF r = hn::MulAdd(n, set(-0x1.62e4p-1f), x);
   r = hn::MulAdd(n, set(-0x1.7f7d1cp-20f), r);
   VF p = set(1.9875691500e-4f);
-  for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                  5.0000001201e-1f})
+  for (float c :
+       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
     p = hn::MulAdd(p, r, set(c));
   const VF y = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0f));
   // Where x is out of range the conversion may be anything: replaced below.

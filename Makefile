@@ -72,7 +72,7 @@ test-aarch64:
 # A file of options per sanitizer would be three more files; they are short enough to stand here.
 asan ubsan tsan: export ASAN_OPTIONS := detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 asan ubsan tsan: export UBSAN_OPTIONS := print_stacktrace=1:halt_on_error=1
-asan ubsan tsan: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
+asan ubsan tsan: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1
 asan ubsan tsan:
 	@scripts/setup --dev
 	$(call compile,$@,all)

@@ -24,9 +24,21 @@ function(tenon_room folder)
   if(tests AND BUILD_TESTING)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tenon_${name} GTest::gtest GTest::gmock GTest::gtest_main)
+    if(name IN_LIST tenon_mlx_rooms)
+      tenon_runs_mlx(${name}_test)
+    endif()
     add_test(NAME unit/${name} COMMAND ${name}_test)
     set_tests_properties(unit/${name} PROPERTIES LABELS unit TIMEOUT 300
       ENVIRONMENT "TENON_SOURCE_DIR=${CMAKE_SOURCE_DIR};TENON_BUILD_DIR=${CMAKE_BINARY_DIR}")
+  endif()
+endfunction()
+
+# tenon_runs_mlx(PROGRAM): it computes with MLX, of which ThreadSanitizer sees only a part; all other
+# programs are checked without any suppression.
+set(tenon_mlx_rooms checkpoint ops cache graph decode engine)
+function(tenon_runs_mlx program)
+  if(TENON_SANITIZE MATCHES "thread")
+    target_sources(${program} PRIVATE ${CMAKE_SOURCE_DIR}/tests/tsan_mlx.cpp)
   endif()
 endfunction()
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/handover.h"
+
 namespace tenon::cache {
 namespace {
 
@@ -43,6 +45,7 @@ class Kind : public ::testing::TestWithParam<std::string> {
     std::vector<mx::array> state{out};
     cache.collect(state);
     mx::eval(state);
+    Handover::returned();
   }
   const int n = 300;  // past a slab and a page
   const mx::array q = random(n, kHeads, 1), k = random(n, kKv, 2), v = random(n, kKv, 3);

@@ -1,6 +1,7 @@
 // One round: steps 6 to 9 of a token's life.
 #include <algorithm>
 
+#include "base/handover.h"
 #include "decode/decode.h"
 
 namespace tenon::decode {
@@ -110,7 +111,8 @@ std::vector<RowOutcome> run_round(graph::Model& model, std::span<RowWork> rows) 
   } else {
     results.push_back(hidden);
   }
-  ops::eval(results);
+  mx::eval(results);
+  Handover::returned();
 
   std::vector<RowOutcome> out;
   for (const Running& row : running)

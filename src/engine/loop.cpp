@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/handover.h"
 #include "base/log.h"
 
 namespace tenon::engine {
@@ -208,6 +209,7 @@ void Loop::emit_outcome(Sequence& s, decode::RowOutcome& outcome) {
 void Loop::fail_rows(const std::vector<sched::PlannedRow>& plan, const std::string& why) {
   // What the step had dispatched before it failed may still be reading the rows' pages.
   mlx::core::synchronize();
+  Handover::returned();
   log_warn("a step failed, {} request(s) end: {}", plan.size(), why);
   for (const sched::PlannedRow& row : plan)
     remove(row.id, FinishReason::error, internal("the model failed on this request: {}", why));

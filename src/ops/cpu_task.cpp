@@ -5,15 +5,11 @@
 
 #include <stdexcept>
 
-#include "base/race.h"
+#include "base/handover.h"
 
 namespace tenon::ops {
 
 namespace {
-
-// MLX's queue hands a task to its stream's thread, and eval() waits for it: the two orders that
-// race_* calls on these tags state.
-char dispatched_tag, done_tag;
 
 constexpr size_t kAlign = 64;
 constexpr size_t kBlockMin = size_t{1} << 16;
@@ -41,14 +37,13 @@ class CpuPrimitive final : public mx::Primitive {
       a.set_data(mx::allocator::malloc(a.nbytes()));
       out.push_back(a.data<void>());
     }
-    race_release(&dispatched_tag);
     // MLX keeps the buffers alive until the task is done.
     mx::cpu::get_command_encoder(stream()).dispatch(
-        [context = context_, call = call_, in = std::move(in), out = std::move(out)] {
-          race_acquire(&dispatched_tag);
+        [context = context_, call = call_, in = std::move(in), out = std::move(out),
+         handover = Handover()] {
+          [[maybe_unused]] const Handover::Taken taken = handover.taken();
           context->scratch.reset();
           (*call)({*context, in, out});
-          race_release(&done_tag);
         });
   }
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
@@ -87,11 +82,6 @@ std::byte* Scratch::take_bytes(size_t size) {
   std::byte* at = memory + skip + used_;
   used_ += size;
   return at;
-}
-
-void eval(std::vector<mx::array> arrays) {
-  mx::eval(std::move(arrays));
-  race_acquire(&done_tag);
 }
 
 std::vector<mx::array> cpu_call(const char* name, const CpuContextPtr& context,

@@ -176,9 +176,6 @@ Result<mx::Dtype> parse_dtype(
     std::string_view name);  // "f32"/"float32", "bf16"/"bfloat16", "f16"/"float16"
 const char* dtype_name(mx::Dtype dtype);
 
-// mx::eval, after which the calling thread may read what kernels wrote.
-void eval(std::vector<mx::array> arrays);
-
 // Weakly typed scalar: a 0-d array in x's dtype.
 mx::array scalar_like(float value, const mx::array& x);
 

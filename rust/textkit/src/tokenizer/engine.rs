@@ -29,7 +29,11 @@ impl Engine {
     pub fn from_json(json: &[u8]) -> Outcome<Self> {
         let tokenizer = load(json)?;
         let vocabulary = Vocabulary::new(&tokenizer);
-        Ok(Engine { tokenizer, vocabulary })
+        let engine = Engine { tokenizer, vocabulary };
+        // The crate compiles patterns and tables of its own at the first text it sees: better now
+        // than in somebody's request, and before threads share the engine.
+        let _ = engine.encode_plain("a");
+        Ok(engine)
     }
 
     pub fn vocabulary(&self) -> &Vocabulary {

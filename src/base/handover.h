@@ -1,6 +1,6 @@
-// Tells ThreadSanitizer what MLX's queue orders: work that the engine's thread hands to MLX's stream
-// thread, and its results. MLX is not built with it, so there the order is invisible; in other
-// builds this is nothing.
+// Tells ThreadSanitizer what MLX's queue orders: work that the engine's thread hands to MLX's
+// stream thread, and its results. MLX is not built with it, so there the order is invisible; in
+// other builds this is nothing.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

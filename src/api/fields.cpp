@@ -4,11 +4,11 @@
 #include <random>
 
 #include "api/body.h"
+#include "base/sampling.h"
 
 namespace tenon::api {
 namespace {
 
-constexpr int64_t kContextMax = 1 << 20;
 constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 
 // What readers see besides their value.
@@ -22,35 +22,6 @@ struct Reader {
   bool chat_logprobs = false;
   std::optional<int> chat_top;
   bool stream_options = false;
-};
-
-struct NumberField {
-  const char* name;
-  double SamplingParams::* slot;
-  double min, max;
-  bool above_min = false;
-};
-constexpr NumberField kNumbers[] = {
-    {"temperature", &SamplingParams::temperature, 0, 5},
-    {"top_p", &SamplingParams::top_p, 0, 1, true},
-    {"min_p", &SamplingParams::min_p, 0, 1},
-    {"xtc_probability", &SamplingParams::xtc_probability, 0, 1},
-    {"xtc_threshold", &SamplingParams::xtc_threshold, 0, 1, true},
-    {"repetition_penalty", &SamplingParams::repetition_penalty, kRepetitionPenaltyMin, 100},
-    {"presence_penalty", &SamplingParams::presence_penalty, -2, 2},
-    {"frequency_penalty", &SamplingParams::frequency_penalty, -2, 2},
-};
-
-struct IntField {
-  const char* name;
-  int SamplingParams::* slot;
-  int64_t min, max;
-};
-constexpr IntField kInts[] = {
-    {"top_k", &SamplingParams::top_k, -1, kIntMax},
-    {"repetition_context_size", &SamplingParams::repetition_context, 1, kContextMax},
-    {"presence_context_size", &SamplingParams::presence_context, 1, kContextMax},
-    {"frequency_context_size", &SamplingParams::frequency_context, 1, kContextMax},
 };
 
 Status read_logit_bias(const Json& value, Reader& r) {
@@ -271,18 +242,18 @@ Status ignore(const IgnoredField& known, const Json& value, Reader& r) {
   return {};
 }
 
+Status read_sampling(const SamplingField& f, const Json& value, Reader& r) {
+  if (f.is_whole()) {
+    TENON_TRY(const int64_t n,
+              as_int(value, f.name, static_cast<int64_t>(f.min), static_cast<int64_t>(f.max)));
+    return f.set(r.out.sampling, static_cast<double>(n));
+  }
+  TENON_TRY(const double number, as_number(value, f.name, f.min, f.max, f.above_min));
+  return f.set(r.out.sampling, number);
+}
+
 Status read_field(const std::string& name, const Json& value, Reader& r) {
-  for (const NumberField& f : kNumbers)
-    if (name == f.name) {
-      TENON_TRY(r.out.sampling.*f.slot, as_number(value, name, f.min, f.max, f.above_min));
-      return {};
-    }
-  for (const IntField& f : kInts)
-    if (name == f.name) {
-      TENON_TRY(const int64_t n, as_int(value, name, f.min, f.max));
-      r.out.sampling.*f.slot = static_cast<int>(n);
-      return {};
-    }
+  if (const SamplingField* f = find_sampling_field(name)) return read_sampling(*f, value, r);
   const unsigned surface = r.surface == Surface::chat ? kChat : kCompletions;
   for (const OtherField& f : kOthers)
     if (name == f.name && (f.surfaces & surface)) return f.read(value, r);
@@ -316,8 +287,6 @@ Status settle(Reader& r) {
   if (r.out.continue_final_message && r.out.add_generation_prompt.value_or(false))
     return invalid("continue_final_message and add_generation_prompt exclude each other")
         .at("continue_final_message");
-  SamplingParams& sampling = r.out.sampling;
-  if (sampling.top_k < 0) sampling.top_k = 0;
   return {};
 }
 

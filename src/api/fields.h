@@ -1,10 +1,7 @@
 // The top-level fields of /v1/chat/completions and /v1/completions: one table for both, so a field
 // means the same on either. Policy for unknown and unsupported fields: api.h. Thread: any.
 //
-// Ranges: temperature [0, 5]; top_p (0, 1]; top_k >= 0 (-1 and 0: off); min_p, xtc_probability and
-// xtc_threshold [0, 1]; repetition_penalty [0, 100] (0 and 1: off); presence_penalty and
-// frequency_penalty
-// [-2, 2]; *_context_size 1 to 1,048,576 tokens; logit_bias [-100, 100] by token id; seed any
+// Ranges: sampling settings as in base/sampling.h; logit_bias [-100, 100] by token id; seed any
 // 64-bit integer (a negative one is read as its two's complement); stop a string or at most 16,
 // none empty, 1 KiB each; max_tokens and max_completion_tokens >= 1, equal if both are given,
 // clipped to the window; n 1 to 16.

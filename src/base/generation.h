@@ -17,7 +17,7 @@ constexpr double kRepetitionPenaltyMin = 0.01;
 struct SamplingParams {
   double temperature = 1.0;  // 0 = argmax; [0, 5]
   double top_p = 1.0;        // (0, 1]; 1 = off
-  int top_k = 0;             // 0 = off
+  int top_k = 0;             // 0 or -1 = off
   double min_p = 0.0;        // [0, 1]; 0 = off
   double xtc_probability = 0.0;
   double xtc_threshold = 0.1;

@@ -1,5 +1,7 @@
 #include "base/weight.h"
 
+#include "base/check.h"
+
 namespace tenon {
 
 namespace {
@@ -41,6 +43,24 @@ const char* quant_mode_name(QuantMode mode) {
     case QuantMode::nvfp4: return "nvfp4";
   }
   return "affine";
+}
+
+WeightView rows_of(const WeightView& view, int64_t begin, int64_t end) {
+  CHECK(!view.shape.empty() && 0 <= begin && begin <= end && end <= view.shape[0],
+        "{}: rows {} to {}", view.name, begin, end);
+  WeightView part = view;
+  const size_t row_bytes = view.shape[0] == 0 ? 0 : view.bytes.size() / view.shape[0];
+  part.bytes = view.bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
+  part.shape[0] = end - begin;
+  return part;
+}
+
+LinearSource rows_of(const LinearSource& matrix, int64_t begin, int64_t end) {
+  LinearSource part = matrix;
+  part.weight = rows_of(matrix.weight, begin, end);
+  for (auto* views : {&part.scales, &part.biases, &part.bias})
+    for (WeightView& view : *views) view = rows_of(view, begin, end);
+  return part;
 }
 
 }  // namespace tenon

@@ -72,4 +72,9 @@ struct LinearSource {
   QuantMode mode = QuantMode::affine;
 };
 
+// Outputs [begin, end) of a matrix, a view of the same bytes.
+LinearSource rows_of(const LinearSource& matrix, int64_t begin, int64_t end);
+// Entries [begin, end) of a tensor's first dimension, a view of the same bytes.
+WeightView rows_of(const WeightView& view, int64_t begin, int64_t end);
+
 }  // namespace tenon

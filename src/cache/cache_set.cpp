@@ -22,6 +22,14 @@ constexpr Kind kKinds[] = {
 };
 }  // namespace
 
+mx::array LayerCache::attend(const ops::Qkv&, ops::Rows, const ops::Attend&) {
+  throw std::logic_error("[cache.attend] " + signature() + " is not an attention cache");
+}
+
+mx::array LayerCache::advance(const ops::DeltaInputs&, const ops::DeltaMixer&, ops::Rows) {
+  throw std::logic_error("[cache.advance] " + signature() + " is not a recurrent cache");
+}
+
 std::vector<std::string> cache_kinds() {
   std::vector<std::string> names;
   for (const Kind& kind : kKinds) names.emplace_back(kind.name);
@@ -33,7 +41,7 @@ Result<std::unique_ptr<LayerCache>> make_layer_cache(const LayerPlan& plan,
   std::string name = plan.kind;
   if (name == "attention") {
     TENON_TRY(const auto pages, kernels.make_kv_pages(plan.kv));
-    name = pages ? "paged" : "full";
+    name = pages ? "paged" : plan.window > 0 ? "rotating" : plan.kv.bits > 0 ? "quantized" : "full";
   }
   for (const Kind& kind : kKinds)
     if (name == kind.name) return kind.make(plan, kernels);
@@ -43,8 +51,13 @@ Result<std::unique_ptr<LayerCache>> make_layer_cache(const LayerPlan& plan,
 Result<CacheSet> CacheSet::make(const std::vector<LayerPlan>& plans, const ops::Kernels& kernels) {
   CacheSet set;
   for (const LayerPlan& plan : plans) {
-    TENON_TRY(auto layer, make_layer_cache(plan, kernels));
-    set.layers_.push_back(std::move(layer));
+    auto layer = make_layer_cache(plan, kernels);
+    if (!layer.ok()) {
+      Error error = std::move(layer).error();
+      error.message = fmt::format("layer {}: {}", set.num_layers(), error.message);
+      return error;
+    }
+    set.layers_.push_back(std::move(layer).value());
   }
   return set;
 }
@@ -65,8 +78,33 @@ int CacheSet::len(int slot) const {
   return len;
 }
 
+void CacheSet::mark(int slot) {
+  for (auto& layer : layers_) layer->mark(slot);
+}
+
 void CacheSet::rollback(int slot, int len) {
   for (auto& layer : layers_) layer->rollback(slot, len);
+}
+
+std::vector<Snapshot> CacheSet::save(int slot) const {
+  std::vector<Snapshot> snapshots;
+  for (const auto& layer : layers_) snapshots.push_back(layer->save(slot));
+  return snapshots;
+}
+
+Status CacheSet::load(int slot, const std::vector<Snapshot>& snapshots) {
+  if (snapshots.size() != layers_.size())
+    return invalid("a snapshot of {} layers for a model of {}", snapshots.size(), layers_.size());
+  for (const Snapshot& snapshot : snapshots)
+    if (snapshot.len != snapshots.front().len)
+      return corrupt("snapshot: layers of {} and {} tokens", snapshots.front().len, snapshot.len);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Status loaded = layers_[i]->load(slot, snapshots[i]);
+    if (loaded.ok()) continue;
+    rollback(slot, 0);
+    return loaded;
+  }
+  return {};
 }
 
 std::vector<mx::array> CacheSet::state() const {
@@ -78,6 +116,12 @@ std::vector<mx::array> CacheSet::state() const {
 double CacheSet::bytes_per_token() const {
   double total = 0;
   for (const auto& layer : layers_) total += layer->bytes_per_token();
+  return total;
+}
+
+uint64_t CacheSet::row_bytes() const {
+  uint64_t total = 0;
+  for (const auto& layer : layers_) total += layer->row_bytes();
   return total;
 }
 

@@ -60,6 +60,12 @@ class Weights {
   // path) and .bias when `bias` asks for it. out/in in elements.
   Result<LinearSource> take_linear(std::string_view path, int64_t out, int64_t in,
                                    bool bias = false);
+  // `num` matrices stored as one tensor [num, out, in] (with scales and biases likewise).
+  Result<std::vector<LinearSource>> take_experts(std::string_view path, int64_t num, int64_t out,
+                                                 int64_t in);
+  // Names that begin with `from` begin with `to` from now on; quantization is still looked up under
+  // the names that the config knows. Errors: corrupt, when a name is taken already.
+  Status rename_prefix(std::string_view from, std::string_view to);
   // Declares tensors whose name contains `part` as deliberately unused.
   void drop(std::string_view part);
   // Error listing the first ten tensors that nobody took.
@@ -70,7 +76,7 @@ class Weights {
 
  private:
   struct Slot {
-    WeightView view;
+    WeightView view;  // under its stored name
     bool taken = false;
   };
   std::vector<std::pair<std::string, Slot>> slots_;  // sorted by name
@@ -78,7 +84,11 @@ class Weights {
   Json quantization_;
   Slot* slot(std::string_view name);
   const Slot* slot(std::string_view name) const;
-  Status take_quantized(std::string_view path, int64_t out, int64_t in, LinearSource& linear);
+  Result<LinearSource> take_linear_shaped(std::string_view path, const std::vector<int64_t>& lead,
+                                          int64_t in);
+  Status take_quantized(std::string_view path, const std::vector<int64_t>& lead, int64_t in,
+                        LinearSource& linear);
+  void sort();
 };
 
 // One safetensors file of dense tensors, in the order given; it appears whole or not at all.

@@ -127,7 +127,8 @@ Result<int64_t> vocab_size(const GgufFile& file, const GgufArch& arch) {
 }
 
 Result<Json> make_config(const GgufFile& file, const GgufArch& arch, int64_t vocabulary) {
-  Json config = {{"model_type", std::string(arch.model_type)}};
+  Json config = Json::parse(arch.constants);
+  config["model_type"] = std::string(arch.model_type);
   for (const GgufOnly& row : arch.only) {
     TENON_TRY(const auto value, gguf_int(file, arch_key(arch, row.gguf), INT32_MIN, INT32_MAX));
     if (value && *value != row.value)
@@ -138,6 +139,13 @@ Result<Json> make_config(const GgufFile& file, const GgufArch& arch, int64_t voc
   config["vocab_size"] = vocabulary;
   TENON_OK(put_heads(file, arch, config));
   TENON_OK(put_rope(file, arch, config));
+  // The format has no field for it, and one size of Gemma 3 scales its scores otherwise: the one of
+  // 62 layers.
+  if (arch.name == "gemma3")
+    config["query_pre_attn_scalar"] =
+        config["num_hidden_layers"] == 62
+            ? config["hidden_size"].get<int64_t>() / config["num_attention_heads"].get<int64_t>()
+            : config["head_dim"].get<int64_t>();
   return config;
 }
 
@@ -180,7 +188,6 @@ Status put_tensors(const GgufFile& file, const GgufArch& arch, Loaded& out) {
   bool head = false, attention_bias = false, mlp_bias = false;
   for (const WeightView& tensor : file.tensors) {
     const auto name = canonical_name(arch, tensor.name, layers);
-    // Llama 3 files carry rope_freqs.weight: running without those factors would be quietly wrong.
     if (!name)
       return unsupported("{}: tensor {} is not known for architecture {} with {} layers",
                          file.source, shown(tensor.name), arch.name, layers);

@@ -38,6 +38,7 @@ struct GgufArch {
   std::span<const GgufOnly> only;
   std::span<const GgufName> names;        // whole-model tensors
   std::span<const GgufName> block_names;  // after "blk.N." / "model.layers.N."
+  std::string_view constants;  // JSON: config fields that the architecture implies
 };
 std::span<const GgufArch> gguf_archs();
 

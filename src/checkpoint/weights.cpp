@@ -32,11 +32,26 @@ Weights::Weights(std::vector<WeightView> tensors, std::string source) : source_(
     std::string name = view.name;
     slots_.emplace_back(std::move(name), Slot{std::move(view), false});
   }
-  std::sort(slots_.begin(), slots_.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
+  sort();
   for (size_t i = 1; i < slots_.size(); ++i)
     CHECK(slots_[i - 1].first != slots_[i].first, "the reader let {} through twice",
           slots_[i].first);
+}
+
+void Weights::sort() {
+  std::sort(slots_.begin(), slots_.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+}
+
+Status Weights::rename_prefix(std::string_view from, std::string_view to) {
+  for (auto& [name, entry] : slots_)
+    if (name.starts_with(from)) name = std::string(to) + name.substr(from.size());
+  sort();
+  for (size_t i = 1; i < slots_.size(); ++i)
+    if (slots_[i - 1].first == slots_[i].first)
+      return corrupt("{}: tensors {} and {} are one and the same", source_,
+                     shown(slots_[i - 1].second.view.name), shown(slots_[i].second.view.name));
+  return {};
 }
 
 const Weights::Slot* Weights::slot(std::string_view name) const {
@@ -76,10 +91,18 @@ Result<WeightView> Weights::take(std::string_view name, std::vector<int64_t> sha
   return found->view;
 }
 
-Status Weights::take_quantized(std::string_view path, int64_t out, int64_t in,
+Status Weights::take_quantized(std::string_view path, const std::vector<int64_t>& lead, int64_t in,
                                LinearSource& linear) {
   const auto name = [&](const char* part) { return fmt::format("{}.{}", path, part); };
-  TENON_TRY(const Scheme scheme, scheme_of(quantization_, path, source_));
+  const auto shape = [&](int64_t last) {
+    std::vector<int64_t> all = lead;
+    all.push_back(last);
+    return all;
+  };
+  // The config speaks of modules by the names that the file gives them.
+  std::string_view stored = slot(name("scales"))->view.name;
+  stored.remove_suffix(std::min(stored.size(), std::string_view(".scales").size()));
+  TENON_TRY(const Scheme scheme, scheme_of(quantization_, stored, source_));
   if (!scheme.quantized)
     return corrupt("{}: tensor {} is there, but the config says that {} is not quantized", source_,
                    name("scales"), shown(path));
@@ -92,18 +115,18 @@ Status Weights::take_quantized(std::string_view path, int64_t out, int64_t in,
   linear.mode = scheme.mode;
   linear.bits = scheme.bits;
   linear.group_size = scheme.group_size;
-  TENON_TRY(linear.weight, take(name("weight"), {out, in * scheme.bits / 32}));
+  TENON_TRY(linear.weight, take(name("weight"), shape(in * scheme.bits / 32)));
   if (linear.weight.format != Format::u32)
     return corrupt("{}: tensor {} is {}, expected packed u32", source_, name("weight"),
                    described(linear.weight));
-  TENON_TRY(WeightView scales, take(name("scales"), {out, in / scheme.group_size}));
+  TENON_TRY(WeightView scales, take(name("scales"), shape(in / scheme.group_size)));
   const bool affine = scheme.mode == QuantMode::affine;
   if (affine ? !is_float(scales.format) : scales.format != Format::u8)
     return corrupt("{}: tensor {} is {}, expected {} for {}", source_, name("scales"),
                    described(scales), affine ? "floats" : "u8", quant_mode_name(scheme.mode));
   linear.scales.push_back(std::move(scales));
   if (!affine) return {};
-  TENON_TRY(WeightView biases, take(name("biases"), {out, in / scheme.group_size}));
+  TENON_TRY(WeightView biases, take(name("biases"), shape(in / scheme.group_size)));
   if (biases.format != linear.scales[0].format)
     return corrupt("{}: tensors {} and {} differ in format", source_, name("scales"),
                    name("biases"));
@@ -111,25 +134,50 @@ Status Weights::take_quantized(std::string_view path, int64_t out, int64_t in,
   return {};
 }
 
-Result<LinearSource> Weights::take_linear(std::string_view path, int64_t out, int64_t in,
-                                          bool bias) {
+Result<LinearSource> Weights::take_linear_shaped(std::string_view path,
+                                                 const std::vector<int64_t>& lead, int64_t in) {
   const auto name = [&](const char* part) { return fmt::format("{}.{}", path, part); };
   LinearSource linear;
   if (has(name("scales"))) {
-    TENON_OK(take_quantized(path, out, in, linear));
-  } else {
-    // Packed integers without scales: say what is missing, not that the shape is odd.
-    const Slot* weight = slot(name("weight"));
-    if (weight && !is_matrix_format(weight->view.format))
-      return corrupt("{}: tensor {} is {}, but tensor {} is missing", source_, name("weight"),
-                     described(weight->view), name("scales"));
-    TENON_TRY(linear.weight, take(name("weight"), {out, in}));
+    TENON_OK(take_quantized(path, lead, in, linear));
+    return linear;
   }
+  // Packed integers without scales: say what is missing, not that the shape is odd.
+  const Slot* weight = slot(name("weight"));
+  if (weight && !is_matrix_format(weight->view.format))
+    return corrupt("{}: tensor {} is {}, but tensor {} is missing", source_, name("weight"),
+                   described(weight->view), name("scales"));
+  std::vector<int64_t> shape = lead;
+  shape.push_back(in);
+  TENON_TRY(linear.weight, take(name("weight"), std::move(shape)));
+  return linear;
+}
+
+Result<LinearSource> Weights::take_linear(std::string_view path, int64_t out, int64_t in,
+                                          bool bias) {
+  TENON_TRY(LinearSource linear, take_linear_shaped(path, {out}, in));
   if (bias) {
-    TENON_TRY(WeightView view, take(name("bias"), {out}));
+    TENON_TRY(WeightView view, take(fmt::format("{}.bias", path), {out}));
     linear.bias.push_back(std::move(view));
   }
   return linear;
+}
+
+Result<std::vector<LinearSource>> Weights::take_experts(std::string_view path, int64_t num,
+                                                        int64_t out, int64_t in) {
+  TENON_TRY(const LinearSource all, take_linear_shaped(path, {num, out}, in));
+  const auto one_of = [](const WeightView& view, int64_t i) {
+    WeightView one = rows_of(view, i, i + 1);
+    one.shape.erase(one.shape.begin());
+    return one;
+  };
+  std::vector<LinearSource> experts(num, all);
+  for (int64_t i = 0; i < num; ++i) {
+    experts[i].weight = one_of(all.weight, i);
+    for (auto* views : {&experts[i].scales, &experts[i].biases})
+      for (WeightView& view : *views) view = one_of(view, i);
+  }
+  return experts;
 }
 
 void Weights::drop(std::string_view part) {

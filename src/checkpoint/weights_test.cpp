@@ -84,6 +84,66 @@ TEST(Weights, AffineWithDefaultsAndOverrides) {
 
 // The other modes: u8 scales, no biases, bits and groups of their own; a module may change the
 // mode.
+// A tensor of bytes that count up, so that a slice says where it is from.
+WeightView counted(std::string name, std::vector<int64_t> shape) {
+  WeightView v = view(std::move(name), std::move(shape), Format::u8);
+  int64_t size = 1;
+  for (int64_t dim : v.shape) size *= dim;
+  auto bytes = std::make_shared<std::vector<std::byte>>(size);
+  for (int64_t i = 0; i < size; ++i) (*bytes)[i] = static_cast<std::byte>(i);
+  v.bytes = *bytes;
+  v.keep = bytes;
+  return v;
+}
+
+TEST(Weights, RowsAreViewsOfTheSameBytes) {
+  const WeightView whole = counted("m", {6, 2, 5});
+  const WeightView part = rows_of(whole, 2, 5);
+  EXPECT_EQ(part.shape, (std::vector<int64_t>{3, 2, 5}));
+  EXPECT_EQ(part.bytes.data(), whole.bytes.data() + 20);
+  EXPECT_EQ(part.bytes.size(), 30u);
+  LinearSource matrix{whole, {counted("s", {6, 4})}, {}, {counted("b", {6})}};
+  const LinearSource half = rows_of(matrix, 3, 6);
+  EXPECT_EQ(std::to_integer<int>(half.weight.bytes[0]), 30);
+  EXPECT_EQ(std::to_integer<int>(half.scales[0].bytes[0]), 12);
+  EXPECT_EQ(std::to_integer<int>(half.bias[0].bytes[0]), 3);
+}
+
+TEST(Weights, StackedExperts) {
+  std::vector<WeightView> tensors{view("e.weight", {3, 8, 8}, Format::u32),
+                                  view("e.scales", {3, 8, 2}), view("e.biases", {3, 8, 2}),
+                                  view("f.weight", {3, 8, 64})};
+  Weights w(std::move(tensors), "dir");
+  w.set_quantization(json(R"({"bits":4,"group_size":32})"));
+  const auto packed = w.take_experts("e", 3, 8, 64);
+  ASSERT_TRUE(packed.ok()) << packed.error().message;
+  ASSERT_EQ(packed->size(), 3u);
+  EXPECT_EQ((*packed)[2].weight.shape, (std::vector<int64_t>{8, 8}));
+  EXPECT_EQ((*packed)[2].scales[0].shape, (std::vector<int64_t>{8, 2}));
+  EXPECT_EQ((*packed)[0].bits, 4);
+  expect_error(w.take_experts("f", 4, 8, 64), Code::corrupt, {"f.weight", "[3, 8, 64]"}, "count");
+  EXPECT_TRUE(w.take_experts("f", 3, 8, 64).ok());
+  expect_error(w.take_experts("g", 3, 8, 64), Code::not_found, {"g.weight"}, "absent");
+}
+
+TEST(Weights, RenamedModulesKeepTheirQuantization) {
+  std::vector<WeightView> tensors = affine("old.a");
+  tensors.push_back(view("other", {2}));
+  Weights w(std::move(tensors), "dir");
+  w.set_quantization(json(R"({"bits":8,"group_size":64,"old.a":{"bits":4,"group_size":32}})"));
+  ASSERT_TRUE(w.rename_prefix("old.", "").ok());
+  EXPECT_FALSE(w.has("old.a.weight"));
+  const auto a = w.take_linear("a", 8, 64);
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  EXPECT_EQ(a->bits, 4);
+}
+
+TEST(Weights, TwoNamesForOneTensorAreRefused) {
+  Weights w({view("x.norm", {2}), view("old.x.norm", {2})}, "dir");
+  expect_error(w.rename_prefix("old.", ""), Code::corrupt, {"dir", "x.norm", "old.x.norm"},
+               "clash");
+}
+
 TEST(Weights, ModesWithoutBiases) {
   Weights w(
       {view("a.weight", {8, 8}, Format::u32), view("a.scales", {8, 2}, Format::u8),

@@ -15,8 +15,8 @@ void ModelFlags::declare(Flags& flags, const std::string& log_level) {
   flags.choice("kernels", &options_.kernels, {"auto", "mlx", "tenon"}, "kernel family");
   flags.choice("device", &options_.device, {"auto", "cpu", "cuda", "metal"}, "where to compute");
   flags.choice("dtype", &options_.dtype, {"auto", "float32", "bfloat16", "float16"}, "activations");
-  flags.choice("kv", &options_.kv, {"auto", "f32", "f16", "bf16"},
-               "stored keys and values; auto is as --dtype");
+  flags.choice("kv", &options_.kv, {"auto", "f32", "f16", "bf16", "q8", "q4"},
+               "stored keys and values; auto: f16 with our kernels, else as --dtype");
   flags.integer("threads", &options_.threads, 0, 1024, "compute threads; 0: physical cores");
   flags.integer("context", &options_.context_len, 0, 1 << 24, "window in tokens; 0: the model's",
                 "TOKENS");

@@ -39,7 +39,7 @@ class StepSampler {
   int top_logprobs_;
   std::vector<float> work_;  // logits, then log-probabilities
   std::vector<int32_t> candidates_;  // ids still in the running
-  std::vector<double> weights_;  // of candidates, before they are summed
+  std::vector<float> weights_;  // of candidates, before they are summed
 };
 
 // ---- Draft sources (drafts/<source>.cpp, drafts.def).

@@ -97,6 +97,10 @@ std::vector<RowOutcome> run_round(graph::Model& model, std::span<RowWork> rows) 
   std::vector<ops::RowSlice> slices;
   for (const Running& row : running) slices.push_back(row.slice);
 
+  // What may have to go back says so before it goes forward.
+  for (const Running& row : running)
+    if (!row.drafts.empty()) model.caches().mark(row.slice.slot);
+
   const mx::array flat(ids.begin(), {static_cast<int>(ids.size())}, mx::int32);
   const mx::array hidden = model.hidden(flat, slices);
   std::vector<mx::array> results = model.caches().state();

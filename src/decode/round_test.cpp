@@ -24,7 +24,7 @@ class ToyModel final : public graph::Model {
   cache::CacheSet& caches() override { return caches_; }
   mx::array hidden(const mx::array& ids, ops::Rows rows) override {
     const mx::array kv = mx::ones({ids.shape(0), 1, 2});
-    mx::eval(caches_.layer(0).attend(kv, kv, kv, rows, {1.0f}));
+    mx::eval(caches_.layer(0).attend({kv, kv, kv, {}}, rows, {1.0f}));
     std::vector<float> next;
     for (const ops::RowSlice& row : rows)
       for (int i = 0; i < row.len; ++i)

@@ -1,7 +1,8 @@
 // The step sampler. Order (README, "Sampling"): logit_bias -> repetition -> presence -> frequency
 // -> log-softmax (log-probabilities are reported from here) -> top-p -> min-p -> XTC -> top-k ->
-// temperature -> draw. Every sum runs in float64 in token-id order, so no result depends on a
-// sort's handling of equal keys; ties go to the lower id.
+// temperature -> draw. Exponentials are our kernels' float32, the same bits on every machine; every
+// sum of them runs in float64 in token-id order, so no result depends on a sort's handling of equal
+// keys; ties go to the lower id.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -12,6 +13,8 @@
 namespace tenon::decode {
 
 namespace {
+
+constexpr size_t kSortedHead = 64;
 
 std::span<const int32_t> last(std::span<const int32_t> history, int n) {
   return n < 0 || history.size() <= static_cast<size_t>(n) ? history : history.last(n);
@@ -48,21 +51,18 @@ bool has_penalties(const SamplingParams& p) {
          p.frequency_penalty != 0;
 }
 
-// The id of the largest value, the lowest on ties; -1 when a NaN is anywhere or all are -inf.
+// The id of the largest value, the lowest on ties; -1 when a NaN is anywhere or none is finite.
 int32_t best_id(const std::vector<float>& row) {
-  int32_t best = -1;
-  bool finite = true;
-  for (size_t i = 0; i < row.size(); ++i) {
-    finite &= !std::isnan(row[i]);
-    if (best < 0 ? row[i] > -INFINITY : row[i] > row[best]) best = static_cast<int32_t>(i);
-  }
-  return finite && best >= 0 && std::isfinite(row[best]) ? best : -1;
+  const int32_t best = ops::argmax(row);
+  return best >= 0 && std::isfinite(row[best]) ? best : -1;
 }
 
-// In place: logits to log-probabilities.
-void log_softmax(std::vector<float>& row, float max) {
+// In place: logits to log-probabilities. `work`: memory.
+void log_softmax(std::vector<float>& row, float max, std::vector<float>& work) {
+  work.resize(row.size());
+  ops::exps(row, max, 1.0f, work.data());
   double sum = 0;
-  for (float x : row) sum += std::exp(static_cast<double>(x) - max);
+  for (float e : work) sum += e;
   const double log_sum = max + std::log(sum);
   for (float& x : row) x = static_cast<float>(x - log_sum);
 }
@@ -85,13 +85,19 @@ std::vector<TokenLogprob> top_of(const std::vector<float>& logprobs, int n) {
   return top;
 }
 
-// The smallest set of best tokens whose probability reaches top_p.
+// The smallest set of best tokens whose probability reaches top_p. It is mostly a few of very many,
+// so only as long a head as it takes is sorted.
 void keep_top_p(std::vector<int32_t>& ids, const std::vector<float>& logprobs, double top_p) {
-  std::sort(ids.begin(), ids.end(), ByLogprob{logprobs});
+  const ByLogprob before{logprobs};
   double sum = 0;
   size_t kept = 0;
-  while (kept < ids.size() && sum < top_p)
-    sum += std::exp(static_cast<double>(logprobs[ids[kept++]]));
+  for (size_t sorted = 0; kept < ids.size() && sum < top_p;) {
+    const size_t more = std::min(ids.size(), std::max(kSortedHead, 8 * sorted));
+    std::nth_element(ids.begin() + sorted, ids.begin() + more - 1, ids.end(), before);
+    std::sort(ids.begin() + sorted, ids.begin() + more, before);
+    for (sorted = more; kept < sorted && sum < top_p; ++kept)
+      sum += std::exp(static_cast<double>(logprobs[ids[kept]]));
+  }
   ids.resize(std::max<size_t>(kept, 1));
 }
 
@@ -125,17 +131,16 @@ void keep_top_k(std::vector<int32_t>& ids, const std::vector<float>& logprobs, i
 
 // The first id, in id order, whose cumulative probability exceeds u * total. Weights are relative
 // to the best of the ids (a filter may have dropped the row's best), so that at least one of them
-// is 1.
+// is 1. `weights`: memory.
 int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, double temperature,
-             double u, std::vector<double>& weights) {
+             double u, std::vector<float>& weights) {
   const int32_t best = *std::min_element(ids.begin(), ids.end(), ByLogprob{logprobs});
   if (!std::is_sorted(ids.begin(), ids.end())) std::sort(ids.begin(), ids.end());
-  weights.clear();
+  weights.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) weights[i] = logprobs[ids[i]];
+  ops::exps(weights, logprobs[best], static_cast<float>(temperature), weights.data());
   double total = 0;
-  for (int32_t id : ids) {
-    weights.push_back(std::exp((static_cast<double>(logprobs[id]) - logprobs[best]) / temperature));
-    total += weights.back();
-  }
+  for (float weight : weights) total += weight;
   double cdf = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     cdf += weights[i];
@@ -160,7 +165,7 @@ Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const i
   drawn.id = best;
   if (greedy && top_logprobs_ < 0) return drawn;
 
-  log_softmax(work_, work_[best]);
+  log_softmax(work_, work_[best], weights_);
   if (!greedy) {
     candidates_.resize(work_.size());
     for (size_t i = 0; i < work_.size(); ++i) candidates_[i] = static_cast<int32_t>(i);

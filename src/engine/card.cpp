@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "base/sampling.h"
 #include "engine/loaded.h"
 
 namespace tenon::engine {
@@ -100,36 +101,15 @@ int64_t newest_file_time(const std::string& path) {
 
 }  // namespace
 
-Status apply_sampling(const Json& fields, std::string_view where, SamplingParams& p) {
+Status apply_sampling(const Json& fields, std::string_view where, SamplingParams& params) {
   if (!fields.is_object()) return {};
-  TENON_TRY(p.temperature, json_number_or(fields, "temperature", where, p.temperature));
-  TENON_TRY(p.top_p, json_number_or(fields, "top_p", where, p.top_p));
-  TENON_TRY(p.top_k, json_int_or(fields, "top_k", where, p.top_k, 0, INT32_MAX));
-  TENON_TRY(p.min_p, json_number_or(fields, "min_p", where, p.min_p));
-  TENON_TRY(p.xtc_probability, json_number_or(fields, "xtc_probability", where, p.xtc_probability));
-  TENON_TRY(p.xtc_threshold, json_number_or(fields, "xtc_threshold", where, p.xtc_threshold));
-  TENON_TRY(p.repetition_penalty,
-            json_number_or(fields, "repetition_penalty", where, p.repetition_penalty));
-  TENON_TRY(p.presence_penalty,
-            json_number_or(fields, "presence_penalty", where, p.presence_penalty));
-  TENON_TRY(p.frequency_penalty,
-            json_number_or(fields, "frequency_penalty", where, p.frequency_penalty));
-  const auto context = [&](const char* key, int now) {
-    return json_int_or(fields, key, where, now, 0, INT32_MAX);
-  };
-  TENON_TRY(p.repetition_context, context("repetition_context_size", p.repetition_context));
-  TENON_TRY(p.presence_context, context("presence_context_size", p.presence_context));
-  TENON_TRY(p.frequency_context, context("frequency_context_size", p.frequency_context));
-  const auto inside = [](double v, double low, double high) { return v >= low && v <= high; };
-  if (!inside(p.temperature, 0, 5)) return invalid("{}.temperature must be in [0, 5]", where);
-  if (!(p.top_p > 0 && p.top_p <= 1)) return invalid("{}.top_p must be in (0, 1]", where);
-  if (!inside(p.min_p, 0, 1)) return invalid("{}.min_p must be in [0, 1]", where);
-  if (!inside(p.xtc_probability, 0, 1))
-    return invalid("{}.xtc_probability must be in [0, 1]", where);
-  if (!(p.xtc_threshold > 0 && p.xtc_threshold <= 1))
-    return invalid("{}.xtc_threshold must be in (0, 1]", where);
-  if (!inside(p.repetition_penalty, kRepetitionPenaltyMin, 100))
-    return invalid("{}.repetition_penalty must be in [{}, 100]", where, kRepetitionPenaltyMin);
+  for (const SamplingField& field : sampling_fields()) {
+    const auto it = fields.find(field.name);
+    if (it == fields.end() || it->is_null()) continue;
+    if (!it->is_number()) return invalid("{}.{} must be a number", where, field.name);
+    const Status set = field.set(params, it->get<double>());
+    if (!set.ok()) return invalid("{}.{} {}", where, field.name, set.error().message);
+  }
   return {};
 }
 

@@ -130,7 +130,7 @@ struct EngineOptions {
   std::string device = "auto";  // auto, cpu, cuda, metal
   std::string kernels = "auto";  // auto, mlx, tenon
   std::string dtype = "auto";  // auto, float32, bfloat16, float16
-  std::string kv = "auto";  // auto (= dtype), f32, f16, bf16
+  std::string kv = "auto";  // auto, f32, f16, bf16, q8, q4
   std::string chat_template_file;  // overrides the checkpoint's
   int threads = 0;  // 0: physical cores
   int context_len = 0;  // 0: the model's, capped by memory

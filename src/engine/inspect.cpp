@@ -55,7 +55,7 @@ Result<Json> inspect(const EngineOptions& options) try {
   const Json weights = weights_json(checkpoint->weights());
   TENON_TRY(const auto audited,
             graph::build(choice.resolved, checkpoint->manifest(), checkpoint->weights(),
-                         {ops::make_audit_kernels(), choice.dtype, choice.kv_dtype}));
+                         {ops::make_audit_kernels(), choice.dtype, choice.kv}));
   TENON_OK(checkpoint->weights().finish());
   const Json& config = checkpoint->manifest().config;
   return Json{{"path", options.model_path},
@@ -73,7 +73,7 @@ Result<Json> inspect(const EngineOptions& options) try {
                {{"device", choice.device_name},
                 {"kernels", choice.kernels->name()},
                 {"dtype", ops::dtype_name(choice.dtype)},
-                {"kv", ops::dtype_name(choice.kv_dtype)}}}};
+                {"kv", choice.kv.text()}}}};
 } catch (const std::exception& e) {
   return internal("{}: {}", options.model_path, e.what());
 }

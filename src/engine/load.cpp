@@ -63,6 +63,41 @@ Status account(const EngineOptions& options, const graph::Model& model, double b
   return {};
 }
 
+// kv_config.json: a list of {layer_idx, bits, group_size}.
+Result<std::map<int, graph::KvScheme::Quantized>> read_kv_config(const Json& list) {
+  constexpr const char* kWhere = "kv_config.json";
+  std::map<int, graph::KvScheme::Quantized> layers;
+  if (list.is_null()) return layers;
+  if (!list.is_array()) return invalid("{} must be a list of layers", kWhere);
+  for (const Json& entry : list) {
+    if (!entry.is_object()) return invalid("{} must be a list of objects", kWhere);
+    TENON_TRY(const int64_t layer, json_int(entry, "layer_idx", kWhere, 0, 1 << 16));
+    TENON_TRY(const int64_t bits, json_int(entry, "bits", kWhere, 2, 8));
+    TENON_TRY(const int64_t group, json_int_or(entry, "group_size", kWhere, 64, 32, 128));
+    const graph::KvScheme::Quantized scheme{static_cast<int>(bits), static_cast<int>(group)};
+    if (!layers.emplace(static_cast<int>(layer), scheme).second)
+      return invalid("{} lists layer {} twice", kWhere, layer);
+  }
+  return layers;
+}
+
+// What --kv says; else what the checkpoint says of its layers; else floats.
+Result<graph::KvScheme> choose_kv(const std::string& flag, const Json& kv_config,
+                                  const Choice& choice) {
+  graph::KvScheme kv;
+  // Our kernels keep keys and values in half precision: the reading of them bounds long contexts.
+  const bool half = std::string_view(choice.kernels->name()) == "tenon";
+  kv.dtype = half ? mx::float16 : choice.dtype;
+  if (flag == "q8" || flag == "q4") {
+    kv.all.bits = flag == "q8" ? 8 : 4;
+  } else if (flag != "auto") {
+    TENON_TRY(kv.dtype, ops::parse_dtype(flag));
+  } else {
+    TENON_TRY(kv.layers, read_kv_config(kv_config));
+  }
+  return kv;
+}
+
 // A token stands for at most so many bytes of text, so text past this many bytes cannot fit and
 // need not be tokenized to find out. A normalizer may shorten text before it is split: NFC to a
 // third at most.
@@ -95,12 +130,7 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
   }
   TENON_TRY(choice.kernels,
             ops::make_kernels({options.kernels, choice.device, choice.dtype, options.threads}));
-  // Our kernels keep keys and values in half precision: the reading of them bounds long contexts.
-  const bool half = std::string_view(choice.kernels->name()) == "tenon";
-  choice.kv_dtype = half ? mx::float16 : choice.dtype;
-  if (options.kv != "auto") {
-    TENON_TRY(choice.kv_dtype, ops::parse_dtype(options.kv));
-  }
+  TENON_TRY(choice.kv, choose_kv(options.kv, checkpoint.manifest().kv_config, choice));
   return choice;
 }
 
@@ -114,7 +144,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) try {
   TENON_TRY(auto card, make_card(options, *checkpoint));
   report(options, "weights", 0.2);
   TENON_TRY(auto model, graph::build(choice.resolved, checkpoint->manifest(), weights,
-                                     {choice.kernels, choice.dtype, choice.kv_dtype}));
+                                     {choice.kernels, choice.dtype, choice.kv}));
   TENON_OK(weights.finish());
   LoadedModel loaded;
   TENON_OK(

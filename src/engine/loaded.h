@@ -20,7 +20,7 @@ struct Choice {
   std::string device_name;
   std::shared_ptr<const ops::Kernels> kernels;
   mlx::core::Dtype dtype = mlx::core::float32;
-  mlx::core::Dtype kv_dtype = mlx::core::float32;
+  graph::KvScheme kv;
 };
 Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint& checkpoint,
                       const checkpoint::Weights& weights);

@@ -59,7 +59,8 @@ Loop::Loop(LoadedModel model, const EngineOptions& options, StatsBoard* board,
       board_(board),
       on_finished_(std::move(on_finished)),
       ledger_(model_.cache_bytes_max),
-      scheduler_({options.max_batch, options.max_queue, model_.graph->caches().bytes_per_token()},
+      scheduler_({options.max_batch, options.max_queue, model_.graph->caches().bytes_per_token(),
+                  model_.graph->caches().row_bytes()},
                  &ledger_) {
   publish();
 }

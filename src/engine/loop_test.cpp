@@ -26,7 +26,7 @@ class ToyModel final : public graph::Model {
     num_rows_max = std::max(num_rows_max, static_cast<int>(rows.size()));
     const int n = ids.shape(0);
     const mx::array kv = mx::ones({n, 1, 4});
-    mx::eval(caches_.layer(0).attend(kv, kv, kv, rows, {1.0f}));
+    mx::eval(caches_.layer(0).attend({kv, kv, kv, {}}, rows, {1.0f}));
     for (int i = 0; i < n; ++i)
       if (ids.data<int32_t>()[i] == poison) throw std::runtime_error("[toy] poisoned");
     return mx::reshape(mx::astype(ids, mx::float32), {n, 1});

@@ -23,6 +23,19 @@ std::string family_file(profile::Graph graph) {
 }
 }  // namespace
 
+ops::KvShape KvScheme::shape(int layer, int num_kv_heads, int k_head_dim, int v_head_dim) const {
+  const auto own = layers.find(layer);
+  const Quantized& q = own == layers.end() ? all : own->second;
+  const bool whole = k_head_dim % 64 == 0 && v_head_dim % 64 == 0;
+  const int group = q.group_size > 0 ? q.group_size : whole ? 64 : 32;
+  return {num_kv_heads, k_head_dim, v_head_dim, dtype, q.bits, group};
+}
+
+std::string KvScheme::text() const {
+  if (!layers.empty()) return "by layer";
+  return all.bits > 0 ? fmt::format("{} bits", all.bits) : ops::dtype_name(dtype);
+}
+
 Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
                                      const profile::Manifest& manifest,
                                      checkpoint::Weights& weights, const BuildOptions& options) {

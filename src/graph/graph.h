@@ -4,6 +4,7 @@
 // Errors while building: Result, naming file, tensor or config field; while running: exceptions
 // whose text begins "[op_name]".
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,10 +36,23 @@ class Model {
   virtual mx::array logits(const mx::array& hidden) = 0;
 };
 
+// How keys and values are stored: floats, or quantized along each head's width (bits > 0).
+struct KvScheme {
+  struct Quantized {
+    int bits = 0;
+    int group_size = 0;  // 0: 64, or 32 where heads are not whole groups of 64
+  };
+  mx::Dtype dtype = mx::float32;
+  Quantized all;  // every layer that `layers` does not name
+  std::map<int, Quantized> layers;
+  ops::KvShape shape(int layer, int num_kv_heads, int k_head_dim, int v_head_dim) const;
+  std::string text() const;  // "float16", "8 bits", "by layer"
+};
+
 struct BuildOptions {
   std::shared_ptr<const ops::Kernels> kernels;
-  mx::Dtype dtype = mx::float32;     // of activations; floating weights are cast to it
-  mx::Dtype kv_dtype = mx::float32;  // of stored keys and values
+  mx::Dtype dtype = mx::float32;  // of activations; floating weights are cast to it
+  KvScheme kv;
 };
 
 // Takes every tensor it needs from `weights`; what is left over is the caller's to report

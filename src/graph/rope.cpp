@@ -153,6 +153,16 @@ Result<ops::Rope> make_rope(const RopeRequest& r) {
     TENON_TRY(type, json_string_or(r.scaling, "type", kWhere, newer));
   }
   TENON_TRY(ops::Rope made, make_of_type(r, type, std::move(rope)));
+  if (!r.factors.empty()) {
+    if (static_cast<int>(r.factors.size()) != r.dims / 2)
+      return invalid("rope_freqs.weight: {} factors for RoPE over {} dims", r.factors.size(),
+                     r.dims);
+    if (made.dynamic_max_positions > 0)
+      return unsupported("rope_freqs.weight beside dynamic RoPE scaling");
+    if (!made.freqs) made.freqs = wavelengths(r.base, r.dims, r.dims);
+    made.base.reset();
+    made.freqs = *made.freqs * mx::array(r.factors.begin(), {r.dims / 2}, mx::float32);
+  }
   if (made.freqs) mx::eval(*made.freqs);
   return made;
 }

@@ -13,6 +13,7 @@ struct RopeRequest {
   bool traditional = false;
   Json scaling;               // rope_scaling or rope_parameters; null: plain
   int max_positions = 2048;   // max_position_embeddings
+  std::vector<float> factors;  // [dims / 2] of wavelengths, as Llama 3 GGUF files store them
 };
 // Errors: unsupported (type), invalid (missing or odd field), naming the field.
 Result<ops::Rope> make_rope(const RopeRequest& request);

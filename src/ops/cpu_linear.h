@@ -14,11 +14,12 @@ class Operand {
   // Quantizes one row. `x` must stay valid: float codes read it again.
   void fill(int row, const float* x);
   int num_rows() const { return num_rows_; }
+  // Row i of the new operand is row rows[i] of this one.
+  Operand gather(CpuContext& context, std::span<const int> rows) const;
   const cpu::QuantizedRow* quantized(const cpu::Packing& packing) const;
   const float* floats() const { return x_; }
   int in() const { return in_; }
 
-  // For float codes all rows must be one block, `in` apart; set by the first row's fill.
  private:
   struct Form {
     int group;
@@ -26,16 +27,18 @@ class Operand {
   };
   const cpu::Table* table_;
   int num_rows_, in_;
-  const float* x_ = nullptr;
+  bool has_float_codes_ = false;  // of some matrix: then all rows must be one block, `in_` apart
+  const float* x_ = nullptr;  // set by the first row's fill
   std::vector<Form> forms_;
 };
 
 struct Product {
   const cpu::PackedMatrix* w;
-  float* out;  // [num_rows, stride]
+  float* out;  // [operand's num_rows, stride]
   int stride;
+  int first_row = 0, num_rows = -1;  // of the operand and of out; -1: all
 };
-// out = operand @ w^T (+ bias) for each product.
+// out = operand @ w^T (+ bias) for each product, in its rows.
 void multiply(CpuContext& context, const Operand& operand, std::span<const Product> products);
 
 // work(i) for i in [0, n): on the pool when there is enough of it, else here. `cost_ns`: of one i.

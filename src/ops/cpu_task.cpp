@@ -38,13 +38,13 @@ class CpuPrimitive final : public mx::Primitive {
       out.push_back(a.data<void>());
     }
     // MLX keeps the buffers alive until the task is done.
-    mx::cpu::get_command_encoder(stream()).dispatch(
-        [context = context_, call = call_, in = std::move(in), out = std::move(out),
-         handover = Handover()] {
-          [[maybe_unused]] const Handover::Taken taken = handover.taken();
-          context->scratch.reset();
-          (*call)({*context, in, out});
-        });
+    mx::cpu::get_command_encoder(stream()).dispatch([context = context_, call = call_,
+                                                     in = std::move(in), out = std::move(out),
+                                                     handover = Handover()] {
+      [[maybe_unused]] const Handover::Taken taken = handover.taken();
+      context->scratch.reset();
+      (*call)({*context, in, out});
+    });
   }
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
     throw std::runtime_error(fmt::format("[{}] this kernel runs on the CPU only", name_));

@@ -3,51 +3,11 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "ops/block_formats.h"
+#include "ops/mlx_matrix.h"
 
 namespace tenon::ops {
 
 namespace {
-
-// Dense [out, in], or quantized when bits > 0.
-class MlxMatrix final : public Matrix {
- public:
-  MlxMatrix(mx::array w) : weight(std::move(w)) {}
-  mx::array weight;
-  std::optional<mx::array> scales, biases;
-  std::optional<mx::array> bias;
-  int bits = 0;
-  int group_size = 0;
-  QuantMode mode = QuantMode::affine;
-};
-
-const MlxMatrix& as_mlx(const Matrix& m) { return static_cast<const MlxMatrix&>(m); }
-
-std::shared_ptr<MlxMatrix> load_quantized(const LinearSource& source, mx::Dtype dtype) {
-  const Format format = source.weight.format;
-  if (is_affine_block(format)) {
-    AffineTriple t = affine_from_blocks(source.weight);
-    auto m = std::make_shared<MlxMatrix>(std::move(t.weight));
-    m->scales = mx::astype(t.scales, dtype);
-    m->biases = mx::astype(t.biases, dtype);
-    m->bits = t.bits;
-    m->group_size = kBlockGroup;
-    return m;
-  }
-  auto m = std::make_shared<MlxMatrix>(stored_array(source.weight));
-  m->bits = source.bits;
-  m->group_size = source.group_size;
-  m->mode = source.mode;
-  if (source.mode != QuantMode::affine) {
-    m->scales = stored_array(source.scales.at(0));
-    return m;
-  }
-  m->scales = dense_array(source.scales.at(0), dtype);
-  m->biases = dense_array(source.biases.at(0), dtype);
-  return m;
-}
-
-mx::array silu(const mx::array& x) { return x * mx::sigmoid(x); }
 
 // Rotates one row: x [1, H, T, D], first position `offset`.
 mx::array rope_row(const mx::array& x, int offset, const Rope& rope) {
@@ -83,21 +43,23 @@ mx::array rotate_rows(const mx::array& x, Rows rows, const Rope& rope) {
   return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 0);
 }
 
+// y [N, H*D] as heads, normed.
+mx::array split_heads(const mx::array& y, int count, const std::optional<Norm>& norm,
+                      bool norm_spans_heads) {
+  const mx::Shape shape{y.shape(0), count, y.shape(1) / count};
+  if (!norm) return mx::reshape(y, shape);
+  return norm_spans_heads ? mx::reshape(mlx_norm(y, *norm), shape)
+                          : mlx_norm(mx::reshape(y, shape), *norm);
+}
+
 }  // namespace
 
 MatrixPtr MlxKernels::load_matrix(const LinearSource& source, mx::Dtype dtype) const {
-  const bool quantized = source.bits > 0 || is_affine_block(source.weight.format);
-  auto m = quantized ? load_quantized(source, dtype)
-                     : std::make_shared<MlxMatrix>(dense_array(source.weight, dtype));
-  if (!source.bias.empty()) m->bias = dense_array(source.bias[0], dtype);
-  std::vector<mx::array> all{m->weight};
-  for (const auto& part : {m->scales, m->biases, m->bias})
-    if (part) all.push_back(*part);
-  mx::eval(all);
-  for (const auto& part : all) m->bytes += part.nbytes();
-  m->out = m->weight.shape(0);
-  m->in = quantized ? m->scales->shape(1) * m->group_size : m->weight.shape(1);
-  return m;
+  return std::make_shared<MlxMatrix>(load_mlx_weights(source, dtype));
+}
+
+ExpertsPtr MlxKernels::load_experts(std::span<const LinearSource> experts, mx::Dtype dtype) const {
+  return std::make_shared<MlxExperts>(load_mlx_experts(experts, dtype));
 }
 
 mx::array MlxKernels::load_vector(const WeightView& view, mx::Dtype dtype) const {
@@ -107,52 +69,69 @@ mx::array MlxKernels::load_vector(const WeightView& view, mx::Dtype dtype) const
 }
 
 mx::array MlxKernels::embed(const mx::array& ids, const Matrix& table, mx::Dtype dtype) const {
-  const MlxMatrix& m = as_mlx(table);
-  const mx::array rows = mx::take(m.weight, ids, 0);
-  if (m.bits == 0) return rows;
+  const MlxWeights& w = weights_of(table);
+  const mx::array rows = mx::take(w.weight, ids, 0);
+  if (w.bits == 0) return rows;
   std::optional<mx::array> biases;
-  if (m.biases) biases = mx::take(*m.biases, ids, 0);
+  if (w.biases) biases = mx::take(*w.biases, ids, 0);
   // Modes without biases name no dtype; the bfloat16 that MLX takes then holds the same values.
-  return mx::dequantize(rows, mx::take(*m.scales, ids, 0), biases, m.group_size, m.bits,
-                        quant_mode_name(m.mode), std::nullopt, dtype);
+  return mx::dequantize(rows, mx::take(*w.scales, ids, 0), biases, w.group_size, w.bits,
+                        quant_mode_name(w.mode), std::nullopt, dtype);
 }
 
-mx::array MlxKernels::rms_norm(const mx::array& x, const RmsNorm& norm) const {
-  return mx::fast::rms_norm(x, norm.weight, norm.eps);
-}
+mx::array MlxKernels::norm(const mx::array& x, const Norm& norm) const { return mlx_norm(x, norm); }
 
 mx::array MlxKernels::linear(const mx::array& x, const Matrix& w) const {
-  const MlxMatrix& m = as_mlx(w);
-  if (m.bits == 0) {
-    const mx::array wt = mx::transpose(m.weight);
-    return m.bias ? mx::addmm(*m.bias, x, wt) : mx::matmul(x, wt);
-  }
-  const mx::array y = mx::quantized_matmul(x, m.weight, *m.scales, m.biases, true, m.group_size,
-                                           m.bits, quant_mode_name(m.mode));
-  return m.bias ? y + *m.bias : y;
+  return mlx_linear(x, weights_of(w));
 }
 
-mx::array MlxKernels::linear_add(const mx::array& x, const Matrix& w,
-                                 const mx::array& residual) const {
-  return residual + linear(mx::reshape(x, {x.shape(0), -1}), w);
+mx::array MlxKernels::gate(Activation act, const mx::array& gate, const mx::array& x) const {
+  return mlx_activate(act, gate) * x;
+}
+
+mx::array MlxKernels::softcap(const mx::array& x, float cap) const {
+  return mx::tanh(x / scalar_like(cap, x)) * scalar_like(cap, x);
 }
 
 Qkv MlxKernels::project_qkv(const mx::array& x, const QkvProjection& p, Rows rows,
-                            const Rope& rope) const {
-  const mx::array normed = rms_norm(x, p.norm);
-  const auto heads = [&](const MatrixPtr& w, int count) {
-    return mx::reshape(linear(normed, *w), {x.shape(0), count, p.head_dim});
+                            const Rope* rope) const {
+  const mx::array normed = p.norm ? mlx_norm(x, *p.norm) : x;
+  const auto turned = [&](const mx::array& heads) {
+    return rope ? rotate_rows(heads, rows, *rope) : heads;
   };
-  const mx::array q = heads(p.q, p.num_heads), k = heads(p.k, p.num_kv_heads);
-  const mx::array v = heads(p.v, p.num_kv_heads);
-  return {rotate_rows(q, rows, rope), rotate_rows(k, rows, rope), v};
+  mx::array q = mlx_linear(normed, weights_of(*p.q));
+  std::optional<mx::array> gate;
+  if (p.gated) {
+    const auto halves = mx::split(mx::reshape(q, {x.shape(0), p.num_heads, -1}), 2, -1);
+    q = mx::reshape(halves[0], {x.shape(0), -1});
+    gate = mx::reshape(halves[1], {x.shape(0), -1});
+  }
+  q = turned(split_heads(q, p.num_heads, p.q_norm, p.norms_span_heads));
+  if (!p.k) return {q, {}, {}, gate};
+  const mx::array keys = mlx_linear(normed, weights_of(*p.k));
+  const mx::array k = turned(split_heads(keys, p.num_kv_heads, p.k_norm, p.norms_span_heads));
+  const mx::array values = p.v ? mlx_linear(normed, weights_of(*p.v)) : keys;
+  return {q, k, split_heads(values, p.num_kv_heads, p.v_norm, false), gate};
 }
 
-mx::array MlxKernels::norm_mlp_add(const mx::array& x, const RmsNorm& norm,
-                                   const GatedMlp& mlp) const {
-  const mx::array normed = rms_norm(x, norm);
-  const mx::array gate = silu(linear(normed, *mlp.gate));
-  return linear_add(gate * linear(normed, *mlp.up), *mlp.down, x);
+mx::array MlxKernels::linear_add(const mx::array& x, const Matrix& w, const mx::array& residual,
+                                 const Join& join, const mx::array* gate) const {
+  const mx::array flat = mx::reshape(x, {x.shape(0), -1});
+  return mlx_join(mlx_linear(gate ? flat * mx::sigmoid(*gate) : flat, weights_of(w)), residual,
+                  join);
+}
+
+mx::array MlxKernels::join(const mx::array& y, const mx::array& residual, const Join& join) const {
+  return mlx_join(y, residual, join);
+}
+
+mx::array MlxKernels::feed_forward(const mx::array& x, const FeedForward& block) const {
+  const Mlp& mlp = block.mlp;
+  const mx::array normed = block.norm ? mlx_norm(x, *block.norm) : x;
+  const mx::array hidden =
+      mlp.gate ? gate(mlp.activation, linear(normed, *mlp.gate), linear(normed, *mlp.up))
+               : mlx_activate(mlp.activation, linear(normed, *mlp.up));
+  return mlx_join(linear(hidden, *mlp.down), x, block.join);
 }
 
 }  // namespace tenon::ops

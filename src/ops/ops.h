@@ -43,10 +43,28 @@ class Matrix {
 };
 using MatrixPtr = std::shared_ptr<const Matrix>;
 
-struct RmsNorm {
-  mx::array weight;  // [E]
-  float eps;
+// The experts of one mixture: [X] matrices of one shape, numbered from 0.
+class Experts {
+ public:
+  virtual ~Experts() = default;
+  int num = 0;
+  int out = 0;
+  int in = 0;
+  uint64_t bytes = 0;
 };
+using ExpertsPtr = std::shared_ptr<const Experts>;
+
+// Over the last axis: x / rms(x) * weight or, when centered, (x - mean) / deviation * weight +
+// bias.
+struct Norm {
+  std::optional<mx::array> weight;  // none: all ones
+  float eps = 0;
+  bool centered = false;  // LayerNorm
+  std::optional<mx::array> bias;  // centered only
+};
+
+// gelu: by the error function; gelu_tanh: its approximation.
+enum class Activation { silu, gelu, gelu_tanh };
 
 // Rotation of the first `dims` of D. Exactly one of base and freqs is set, except dynamic.
 // freqs are wavelengths: angle = position / freq.
@@ -64,19 +82,87 @@ struct Rope {
   std::shared_ptr<void> prepared;
 };
 
-// A gated feed-forward block: down(silu(gate(x)) * up(x)).
-struct GatedMlp {
-  MatrixPtr gate, up, down;  // [F, E], [F, E], [E, F]
+// What a block's output y passes on its way into the residual stream: residual + scale * norm(y).
+struct Join {
+  std::optional<Norm> norm;
+  std::optional<float> scale;
+  bool adds = true;  // false: no residual, scale * norm(y) alone
 };
 
-// The first half of an attention layer: heads of linear(rms_norm(x)).
+// down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate.
+struct Mlp {
+  MatrixPtr gate, up, down;  // [F, E], [F, E], [E, F]
+  Activation activation = Activation::silu;
+};
+struct FeedForward {
+  std::optional<Norm> norm;  // of x; none: x as it is
+  Mlp mlp;
+  Join join;
+};
+
+// Which experts a token goes to, and with what weights.
+struct Router {
+  MatrixPtr gate;  // [X, E]
+  int top_k = 1;
+  // Weights of the chosen: their part of a softmax over all experts (renormalized to a sum of one
+  // when `renormalize` asks), or a softmax over the chosen alone.
+  enum class Weights { softmax_of_all, softmax_of_chosen } weights = Weights::softmax_of_all;
+  bool renormalize = false;
+  std::optional<Norm> norm;  // of the router's own input; none: it reads what the experts read
+  std::optional<mx::array> expert_scale;  // [X], times the weight of a chosen expert
+};
+// Gated experts: sum over the chosen of weight * down(act(gate(x)) * up(x)).
+struct Moe {
+  std::optional<Norm> norm;  // of x, for the experts
+  Router router;
+  ExpertsPtr gate, up, down;  // X of [F, E], [F, E], [E, F]
+  Activation activation = Activation::silu;
+  Join join;
+};
+
+// The first half of an attention layer: heads of linear(norm(x)), each normed, then rotated.
 struct QkvProjection {
-  RmsNorm norm;
-  MatrixPtr q, k, v;  // [H*D, E], [K*D, E], [K*D, E]
-  int num_heads, num_kv_heads, head_dim;
+  std::optional<Norm> norm;  // of x; none: x as it is
+  // k and v null: the layer attends to another layer's keys. v alone null: values are the keys
+  // before norm and rotation.
+  MatrixPtr q, k, v;  // [H*D, E] (gated: [H*2D, E]), [K*D, E], [K*D, E]
+  int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::optional<Norm> q_norm, k_norm, v_norm;
+  bool norms_span_heads = false;  // q_norm and k_norm over all heads at once, else over each
+  bool gated = false;  // q emits [H, 2D]: a head's query, then its gate
 };
 struct Qkv {
-  mx::array q, k, v;  // [N, H, D], [N, K, D], [N, K, D]
+  mx::array q;  // [N, H, D]
+  std::optional<mx::array> k, v;  // [N, K, D]
+  std::optional<mx::array> gate;  // [N, H*D]
+};
+
+// A gated delta layer (source: https://arxiv.org/abs/2412.06464, as Qwen3.5 has it).
+struct DeltaShape {
+  int num_k_heads = 0, num_v_heads = 0;  // value head h reads key head h / (Hv / Hk)
+  int k_dim = 0, v_dim = 0;
+  int taps = 4;  // of the convolution
+  int conv_dim() const { return 2 * num_k_heads * k_dim + num_v_heads * v_dim; }
+};
+struct DeltaMixer {
+  DeltaShape shape;
+  Norm norm;  // of x
+  MatrixPtr qkv, z, b, a;  // [conv_dim, E], [Hv*Dv, E], [Hv, E], [Hv, E]
+  mx::array conv;  // [conv_dim, taps, 1]
+  mx::array a_log;  // [Hv]
+  mx::array dt_bias;  // [Hv]
+  Norm out_norm;  // of each head of y, before its gate
+  MatrixPtr out;  // [E, Hv*Dv]
+};
+struct DeltaInputs {
+  mx::array qkv;  // [N, conv_dim], before the convolution
+  mx::array z;  // [N, Hv*Dv]
+  mx::array b, a;  // [N, Hv]
+};
+// What a row remembers; its layout is the kernel family's own. Handles: nobody writes into one.
+struct DeltaState {
+  mx::array conv;  // [taps - 1, conv_dim]
+  mx::array delta;  // float32 [Hv, ...]
 };
 
 struct Attend {
@@ -90,6 +176,9 @@ struct KvShape {
   int k_head_dim = 0;
   int v_head_dim = 0;
   mx::Dtype dtype = mx::float32;  // of stored keys and values
+  // Affine quantization along the head width as they are appended; 0 bits: none.
+  int bits = 0;
+  int group_size = 64;
 };
 
 // Keys and values of one layer in pages, which attention appends to in place. Which pages a row has
@@ -103,11 +192,13 @@ class KvPages {
   virtual uint64_t bytes() const = 0;  // of pages taken
   virtual int take() = 0;  // throws std::bad_alloc
   virtual void give(int page) = 0;
-  // Appends k and v of each row behind its offset and attends causally. pages[i]: those of rows[i],
-  // enough for its new length.
-  virtual mx::array attend(const mx::array& q, const mx::array& k, const mx::array& v, Rows rows,
-                           std::span<const std::vector<int>> pages, const Attend& how) = 0;
+  // Appends k and v of each row (if it has any) behind its offset and attends causally. pages[i]:
+  // those of rows[i], enough for its new length; -1 where no token sees the page any more.
+  virtual mx::array attend(const Qkv& qkv, Rows rows, std::span<const std::vector<int>> pages,
+                           const Attend& how) = 0;
   virtual mx::array ticket() const = 0;
+  // A page's memory, for snapshots: only while no attend() is under way (its ticket is evaluated).
+  virtual std::span<std::byte> page(int page) = 0;
 };
 
 class Kernels {
@@ -119,20 +210,41 @@ class Kernels {
   virtual MatrixPtr load_matrix(const LinearSource& source, mx::Dtype dtype) const = 0;
   virtual mx::array load_vector(const WeightView& view, mx::Dtype dtype) const = 0;
 
+  // All of one shape, in the order of their numbers.
+  virtual ExpertsPtr load_experts(std::span<const LinearSource> experts, mx::Dtype dtype) const = 0;
+
   // ids int32 [N] -> [N, E]
   virtual mx::array embed(const mx::array& ids, const Matrix& table, mx::Dtype dtype) const = 0;
-  virtual mx::array rms_norm(const mx::array& x, const RmsNorm& norm) const = 0;
+  virtual mx::array norm(const mx::array& x, const Norm& norm) const = 0;
   // x @ W^T (+ bias): [N, in] -> [N, out]
   virtual mx::array linear(const mx::array& x, const Matrix& w) const = 0;
-  // residual + linear(x, w); x [N, in] or [N, H, D] with H*D = in
-  virtual mx::array linear_add(const mx::array& x, const Matrix& w,
-                               const mx::array& residual) const = 0;
-  // q, k and v of x [N, E]; q and k rotated, each row by its own positions.
+  // act(gate) * x, elementwise
+  virtual mx::array gate(Activation act, const mx::array& gate, const mx::array& x) const = 0;
+  // cap * tanh(x / cap)
+  virtual mx::array softcap(const mx::array& x, float cap) const = 0;
+
+  // q, k and v of x [N, E]; q and k rotated, each row by its own positions. `rope` may be null.
   virtual Qkv project_qkv(const mx::array& x, const QkvProjection& projection, Rows rows,
-                          const Rope& rope) const = 0;
-  // x + mlp(rms_norm(x))
-  virtual mx::array norm_mlp_add(const mx::array& x, const RmsNorm& norm,
-                                 const GatedMlp& mlp) const = 0;
+                          const Rope* rope) const = 0;
+  // The second half: residual joined with linear(x * sigmoid(gate)). x [N, H, D] or [N, in]; gate
+  // may be null.
+  virtual mx::array linear_add(const mx::array& x, const Matrix& w, const mx::array& residual,
+                               const Join& join = {}, const mx::array* gate = nullptr) const = 0;
+  // y joined with the residual
+  virtual mx::array join(const mx::array& y, const mx::array& residual, const Join& join) const = 0;
+  // x joined with mlp(norm(x))
+  virtual mx::array feed_forward(const mx::array& x, const FeedForward& block) const = 0;
+  // x joined with the mixture of its experts.
+  virtual mx::array feed_forward(const mx::array& x, const Moe& block) const = 0;
+
+  virtual DeltaInputs project_delta(const mx::array& x, const DeltaMixer& mixer) const = 0;
+  // Convolution, gates and recurrence of each row's tokens; states[i]: of rows[i], replaced, none
+  // for a row that has seen no token. -> [N, Hv*Dv]
+  virtual mx::array advance_delta(const DeltaInputs& inputs, const DeltaMixer& mixer, Rows rows,
+                                  std::span<std::optional<DeltaState>> states) const = 0;
+  // residual + out(norm(y) * silu(z))
+  virtual mx::array finish_delta(const mx::array& y, const mx::array& z, const DeltaMixer& mixer,
+                                 const mx::array& residual) const = 0;
 
   // Once, at load, before a Rope is used.
   virtual Status prepare(Rope& rope) const {
@@ -152,6 +264,11 @@ struct KernelChoice {
 };
 // Errors: invalid (unknown name), unsupported (tenon where it has no kernels, saying what it has).
 Result<std::shared_ptr<const Kernels>> make_kernels(const KernelChoice& choice);
+
+// Arithmetic on one row in host memory, the same bits whatever computed the row.
+int32_t argmax(std::span<const float> x);  // the lowest on ties; -1: NaN, or nothing above -inf
+// y[i] = exp((x[i] - shift) / divisor)
+void exps(std::span<const float> x, float shift, float divisor, float* y);
 
 // Kernels that load nothing and compute nothing: a graph built with them has had every tensor's
 // name and shape checked against its config, and no weight read. For `tenon info`.

@@ -39,6 +39,7 @@ struct Limits {
   int max_batch = 8;  // rows running at once
   int max_queue = 256;  // sequences waiting for a row
   double bytes_per_token = 0;  // predicted cache bytes of one token of one row
+  uint64_t bytes_per_row = 0;  // and of a row, however long
 };
 
 // One row of a plan: compute `count` tokens from position `computed`; the row draws when that

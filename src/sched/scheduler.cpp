@@ -10,7 +10,8 @@ Scheduler::Scheduler(const Limits& limits, Ledger* ledger) : limits_(limits), le
 }
 
 uint64_t Scheduler::bytes_of(const SequenceSpec& spec) const {
-  return static_cast<uint64_t>(limits_.bytes_per_token *
+  return limits_.bytes_per_row +
+         static_cast<uint64_t>(limits_.bytes_per_token *
                                (static_cast<double>(spec.prompt_len) + spec.max_tokens));
 }
 

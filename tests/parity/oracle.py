@@ -13,9 +13,9 @@ def to_numpy(logits):
     return np.array(logits.astype(mx.float32))
 
 
-def greedy(model, prompt, steps, chunk=None):
+def greedy(model, prompt, steps, chunk=None, make_cache=make_prompt_cache):
     """Logits [P + steps, V] and ids [P + steps + 1]: row i follows ids[:i + 1]."""
-    cache = make_prompt_cache(model)
+    cache = make_cache(model)
     rows, ids = [], list(prompt)
     chunk = chunk or len(prompt)
     for at in range(0, len(prompt), chunk):

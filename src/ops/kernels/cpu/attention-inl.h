@@ -2,14 +2,14 @@
 #include <algorithm>
 
 #include "ops/kernels/cpu/cpu.h"
-#include "ops/kernels/cpu/half.h"
-#include "ops/kernels/cpu/vectors-inl.h"
+#include "ops/kernels/cpu/kv_load-inl.h"
+#include "ops/kernels/cpu/kv_store-inl.h"
+#include "ops/kernels/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
 constexpr int kQueriesMax = 4;  // queries that share one loaded key or value
-constexpr int kHeadMax = 1024;  // widest head
 
 // What each query sees of a tile: keys [begin, end) of its 64; empty when begin >= end.
 struct Seen {
@@ -21,25 +21,27 @@ HWY_INLINE Seen seen_of(int position, int window, int tile) {
           std::min(position + 1 - tile * kPageTokens, kPageTokens)};
 }
 
-template <KvType kType>
-HWY_INLINE VF load_kv(const std::byte* at, int i) {
-  if constexpr (kType == KvType::f16) return load_half(at + i * 2);
-  return load(reinterpret_cast<const float*>(at) + i);
-}
-
 // scores[q][key] of all 64 keys; those that no query sees may be skipped.
 template <KvType kType, int kQueries>
-HWY_INLINE void score_tile(const std::byte* keys, int k_dim, const float* const* q, Seen any,
-                           float (*scores)[kPageTokens]) {
+HWY_INLINE void score_tile(const KvLayout& kv, const std::byte* head, const float* const* q,
+                           Seen any, float (*scores)[kPageTokens]) {
+  using Block = Keys<kType>;
+  const int group = is_quantized(kType) ? kv.group : kv.k_dim;
   for (int key = any.begin / kLanes * kLanes; key < any.end; key += kLanes) {
+    Block keys(kv, head, key);
     VF acc[kQueries][kVectors];
     TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
         acc[i][v] = hn::Zero(F32());
-    for (int d = 0; d < k_dim; ++d) TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const VF k = load_kv<kType>(keys, d * kPageTokens + key + v * kWidth);
-        TENON_UNROLL for (int i = 0; i < kQueries; ++i) acc[i][v] =
-            hn::MulAdd(hn::Set(F32(), q[i][d]), k, acc[i][v]);
-      }
+    for (int begin = 0; begin < kv.k_dim; begin += group) {
+      keys.enter(begin / group);
+      for (int d = begin; d < begin + group; d += Block::kStep)
+        TENON_UNROLL for (int j = 0; j < Block::kStep; ++j)
+            TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+          const VF k = keys.load_at(d, j, v);
+          TENON_UNROLL for (int i = 0; i < kQueries; ++i) acc[i][v] =
+              hn::MulAdd(hn::Set(F32(), q[i][d + j]), k, acc[i][v]);
+        }
+    }
     TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
         store(acc[i][v], scores[i] + key + v * kWidth);
   }
@@ -86,16 +88,18 @@ HWY_INLINE float weigh(float* scores, Seen s, float softcap, float& sum) {
 // values[q][dim..dim+16) of one tile. Keys that all queries see are loaded once; a key that a query
 // does not see never meets it, whatever lies there.
 template <KvType kType, int kQueries>
-HWY_INLINE void add_values(const std::byte* at, int v_dim, int dim, const Seen* seen,
+HWY_INLINE void add_values(const KvLayout& kv, const std::byte* head, int dim, const Seen* seen,
                            const float (*e)[kPageTokens], float (*values)[kLanes]) {
+  Values<kType> block(kv, head, dim);
   VF acc[kQueries][kVectors];
   TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
       acc[i][v] = hn::Zero(F32());
   const auto alone = [&](int i, int begin, int end) HWY_ATTR {
-    for (int key = begin; key < end; ++key)
+    for (int key = begin; key < end; ++key) {
+      block.enter(key);
       for (int v = 0; v < kVectors; ++v)
-        acc[i][v] = hn::MulAdd(hn::Set(F32(), e[i][key]),
-                               load_kv<kType>(at, key * v_dim + dim + v * kWidth), acc[i][v]);
+        acc[i][v] = hn::MulAdd(hn::Set(F32(), e[i][key]), block.load_at(key, v), acc[i][v]);
+    }
   };
   int begin = 0, end = kPageTokens;
   for (int i = 0; i < kQueries; ++i) {
@@ -105,11 +109,14 @@ HWY_INLINE void add_values(const std::byte* at, int v_dim, int dim, const Seen* 
   if (begin >= end) begin = end = kPageTokens;  // nothing in common: all alone
   TENON_UNROLL for (int i = 0; i < kQueries; ++i)
       alone(i, seen[i].begin, std::min(begin, seen[i].end));
-  for (int key = begin; key < end; ++key) TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const VF value = load_kv<kType>(at, key * v_dim + dim + v * kWidth);
+  for (int key = begin; key < end; ++key) {
+    block.enter(key);
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const VF value = block.load_at(key, v);
       TENON_UNROLL for (int i = 0; i < kQueries; ++i) acc[i][v] =
           hn::MulAdd(hn::Set(F32(), e[i][key]), value, acc[i][v]);
     }
+  }
   TENON_UNROLL for (int i = 0; i < kQueries; ++i) alone(i, end, seen[i].end);
   TENON_UNROLL for (int i = 0; i < kQueries; ++i) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
       store(acc[i][v], values[i] + v * kWidth);
@@ -117,15 +124,10 @@ HWY_INLINE void add_values(const std::byte* at, int v_dim, int dim, const Seen* 
 
 // The last dimensions of an odd head width, one at a time.
 template <KvType kType>
-HWY_INLINE float add_value(const std::byte* at, int v_dim, int dim, Seen seen, const float* e) {
+HWY_INLINE float add_value(const std::byte* head, int v_dim, int dim, Seen seen, const float* e) {
   VF acc = hn::Zero(F32());
   for (int key = seen.begin; key < seen.end; ++key) {
-    float value;
-    if constexpr (kType == KvType::f16) {
-      value = load_f16(at + (key * v_dim + dim) * 2);
-    } else {
-      std::memcpy(&value, at + (key * v_dim + dim) * 4, sizeof(value));
-    }
+    const float value = load_value<kType>(head, key * v_dim + dim);
     acc = hn::MulAdd(hn::Set(F32(), e[key]), hn::Set(F32(), value), acc);
   }
   return hn::GetLane(acc);
@@ -165,7 +167,7 @@ void attend_tile(const AttendArgs& a, const int* which, int tile) {
     any = {std::min(any.begin, seen[i].begin), std::max(any.end, seen[i].end)};
   }
   alignas(64) float e[kQueries][kPageTokens] = {};
-  score_tile<kType, kQueries>(page + a.kv->k_offset(a.kv_head), a.kv->k_dim, q, any, e);
+  score_tile<kType, kQueries>(*a.kv, page + a.kv->k_offset(a.kv_head), q, any, e);
   float max[kQueries], sum[kQueries];
   for (int i = 0; i < kQueries; ++i) max[i] = weigh(e[i], seen[i], a.softcap, sum[i]);
 
@@ -175,12 +177,13 @@ void attend_tile(const AttendArgs& a, const int* which, int tile) {
   int dim = 0;
   for (; dim + kLanes <= v_dim; dim += kLanes) {
     float block[kQueries][kLanes];
-    add_values<kType, kQueries>(v, v_dim, dim, seen, e, block);
+    add_values<kType, kQueries>(*a.kv, v, dim, seen, e, block);
     for (int i = 0; i < kQueries; ++i) std::memcpy(part[i] + dim, block[i], sizeof(block[i]));
   }
-  for (; dim < v_dim; ++dim)
-    for (int i = 0; i < kQueries; ++i)
-      part[i][dim] = add_value<kType>(v, v_dim, dim, seen[i], e[i]);
+  if constexpr (!is_quantized(kType))
+    for (; dim < v_dim; ++dim)
+      for (int i = 0; i < kQueries; ++i)
+        part[i][dim] = add_value<kType>(v, v_dim, dim, seen[i], e[i]);
   for (int i = 0; i < kQueries; ++i) {
     const int w = which[i];
     merge(a.max + w, a.sum + w, a.values + static_cast<size_t>(w) * v_dim, max[i], sum[i], part[i],
@@ -209,46 +212,12 @@ void attend_typed(const AttendArgs& a) {
 inline void attend(const AttendArgs& a) {
   for (int i = 0; i < a.num_queries; ++i) a.max[i] = -HUGE_VALF, a.sum[i] = 0;
   std::memset(a.values, 0, static_cast<size_t>(a.num_queries) * a.kv->v_dim * sizeof(float));
-  a.kv->type == KvType::f16 ? attend_typed<KvType::f16>(a) : attend_typed<KvType::f32>(a);
-}
-
-// n floats at `from` to `stride` apart elements at `to`.
-template <KvType kType>
-HWY_INLINE void scatter(const float* from, int n, std::byte* to, size_t stride) {
-  if constexpr (kType == KvType::f32) {
-    for (int i = 0; i < n; ++i) std::memcpy(to + i * stride * 4, from + i, 4);
-    return;
+  switch (a.kv->type) {
+    case KvType::f32: return attend_typed<KvType::f32>(a);
+    case KvType::f16: return attend_typed<KvType::f16>(a);
+    case KvType::q8: return attend_typed<KvType::q8>(a);
+    case KvType::q4: return attend_typed<KvType::q4>(a);
   }
-#if HWY_TARGET == HWY_SSE4  // has no such conversion, and Highway's stand-in truncates
-  for (int i = 0; i < n; ++i) store_f16(from[i], to + i * stride * 2);
-#else
-  hwy::float16_t half[kLanes];
-  for (int i = 0; i < n; i += kLanes) {
-    const int count = std::min(kLanes, n - i);
-    float pad[kLanes] = {};
-    std::memcpy(pad, from + i, count * sizeof(float));
-    for (int v = 0; v < kLanes; v += kWidth)
-      hn::StoreU(hn::DemoteTo(F16(), load(pad + v)), F16(), half + v);
-    for (int j = 0; j < count; ++j) std::memcpy(to + (i + j) * stride * 2, half + j, 2);
-  }
-#endif
-}
-
-template <KvType kType>
-void store_typed(const KvLayout& kv, std::byte* page, int slot, const float* k, const float* v) {
-  const size_t size = kv_type_bytes(kType);
-  for (int head = 0; head < kv.num_kv_heads; ++head) {
-    scatter<kType>(k + head * kv.k_dim, kv.k_dim, page + kv.k_offset(head) + slot * size,
-                   kPageTokens);
-    scatter<kType>(v + head * kv.v_dim, kv.v_dim,
-                   page + kv.v_offset(head) + static_cast<size_t>(slot) * kv.v_dim * size, 1);
-  }
-}
-
-inline void store_token(const KvLayout& kv, std::byte* page, int slot, const float* k,
-                        const float* v) {
-  kv.type == KvType::f16 ? store_typed<KvType::f16>(kv, page, slot, k, v)
-                         : store_typed<KvType::f32>(kv, page, slot, k, v);
 }
 
 inline void fill_attention(Table& table) {

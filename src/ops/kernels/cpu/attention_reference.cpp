@@ -9,16 +9,35 @@ namespace tenon::cpu::reference {
 
 namespace {
 
-float load_kv(const KvLayout& kv, const std::byte* at, size_t i) {
-  if (kv.type == KvType::f16) return load_f16(at + i * 2);
-  float value;
-  std::memcpy(&value, at + i * 4, 4);
-  return value;
+// A code of 4 bits, the high half of the byte or the low one.
+int nibble(std::byte both, bool high) { return std::to_integer<int>(both) >> (high ? 4 : 0) & 15; }
+
+float load_float(KvType type, const std::byte* at, size_t i) {
+  return load_code(type == KvType::f16 ? CodeType::f16 : CodeType::f32, at + i * kv_bits(type) / 8);
 }
 
-void store_kv(const KvLayout& kv, float value, std::byte* at, size_t i) {
-  kv.type == KvType::f16 ? store_f16(value, at + i * 2)
-                         : static_cast<void>(std::memcpy(at + i * 4, &value, 4));
+// What `code` stands for: dimension d of the token at `slot` among the keys or values, `width`
+// wide, that begin at `at`.
+float dequantize(const KvLayout& kv, const std::byte* at, int width, int slot, int d, int code) {
+  const std::byte* scales = at + kv.scales_offset(width);
+  const size_t i = size_t{2} * (d / kv.group) * kPageTokens + slot;
+  return load_float(KvType::f32, scales, i) * static_cast<float>(code) +
+         load_float(KvType::f32, scales, i + kPageTokens);
+}
+
+float load_key(const KvLayout& kv, const std::byte* at, int slot, int d) {
+  if (!is_quantized(kv.type)) return load_float(kv.type, at, d * kPageTokens + slot);
+  const int code = kv.type == KvType::q8 ? std::to_integer<int>(at[d * kPageTokens + slot])
+                                         : nibble(at[d / 2 * kPageTokens + slot], d % 2 == 1);
+  return dequantize(kv, at, kv.k_dim, slot, d, code);
+}
+
+float load_value(const KvLayout& kv, const std::byte* at, int slot, int d) {
+  const size_t row = static_cast<size_t>(slot) * kv.v_dim;
+  if (!is_quantized(kv.type)) return load_float(kv.type, at, row + d);
+  const int code = kv.type == KvType::q8 ? std::to_integer<int>(at[row + d])
+                                         : nibble(at[row / 2 + d / 32 * 16 + d % 16], d % 32 >= 16);
+  return dequantize(kv, at, kv.v_dim, slot, d, code);
 }
 
 // The state that one tile gives query i; keys [begin, end) of the tile are seen.
@@ -31,7 +50,7 @@ void attend_tile(const AttendArgs& a, int i, int tile, int begin, int end) {
   for (int key = begin; key < end; ++key) {
     float score = 0;
     for (int d = 0; d < kv.k_dim; ++d)
-      score = std::fma(a.q[i][d], load_kv(kv, keys, d * kPageTokens + key), score);
+      score = std::fma(a.q[i][d], load_key(kv, keys, key, d), score);
     if (a.softcap > 0) score = a.softcap * tanh(score / a.softcap);
     e[key] = score;
     max = score > max ? score : max;
@@ -43,8 +62,7 @@ void attend_tile(const AttendArgs& a, int i, int tile, int begin, int end) {
   std::vector<float> part(kv.v_dim, 0.0f);
   for (int d = 0; d < kv.v_dim; ++d)
     for (int key = begin; key < end; ++key)
-      part[d] =
-          std::fma(e[key], load_kv(kv, values, static_cast<size_t>(key) * kv.v_dim + d), part[d]);
+      part[d] = std::fma(e[key], load_value(kv, values, key, d), part[d]);
   merge(a.max + i, a.sum + i, a.values + static_cast<size_t>(i) * kv.v_dim, max, tree(lanes),
         part.data(), kv.v_dim);
 }
@@ -83,15 +101,6 @@ void merge(float* max, float* sum, float* values, float part_max, float part_sum
 
 void finish(float sum, const float* values, int v_dim, float* out) {
   for (int d = 0; d < v_dim; ++d) out[d] = values[d] / sum;
-}
-
-void store_token(const KvLayout& kv, std::byte* page, int slot, const float* k, const float* v) {
-  for (int head = 0; head < kv.num_kv_heads; ++head) {
-    for (int d = 0; d < kv.k_dim; ++d)
-      store_kv(kv, k[head * kv.k_dim + d], page + kv.k_offset(head), d * kPageTokens + slot);
-    for (int d = 0; d < kv.v_dim; ++d)
-      store_kv(kv, v[head * kv.v_dim + d], page + kv.v_offset(head), slot * kv.v_dim + d);
-  }
 }
 
 }  // namespace tenon::cpu::reference

@@ -2,104 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
-#include "ops/kernels/cpu/test_tables.h"
+#include "ops/kernels/cpu/test_kv.h"
 
 namespace tenon::cpu {
 namespace {
-
-enum class Values { tame, wild };  // wild: some huge, subnormal, infinite or NaN
-
-struct Problem {
-  KvLayout kv;
-  int len;  // tokens stored
-  int window = 0;
-  float softcap = 0;
-  Values values = Values::tame;
-};
-
-std::vector<float> random_values(TestRandom& rng, size_t n, Values values) {
-  auto v = rng.units(n);
-  if (values == Values::wild)
-    for (float& x : v) x = rng.one_in(300) ? rng.odd() : x * 30;
-  return v;
-}
-
-// A row of `len` random tokens; pages hold NaN behind its end. A state is max, sum and v_dim
-// values.
-class Row {
- public:
-  Row(const Table& t, const Problem& p, uint64_t seed) : table_(t), problem_(p), pool_(p.kv) {
-    TestRandom rng(seed);
-    const auto heads = static_cast<size_t>(p.kv.num_kv_heads);
-    for (int i = 0; i < p.len; ++i) {
-      if (i % kPageTokens == 0) add_page();
-      const auto k = random_values(rng, heads * p.kv.k_dim, p.values);
-      const auto v = random_values(rng, heads * p.kv.v_dim, p.values);
-      t.store_token(p.kv, pages_.back(), i % kPageTokens, k.data(), v.data());
-    }
-  }
-  int num_tiles() const { return static_cast<int>(pages_.size()); }
-  size_t state_size() const { return static_cast<size_t>(problem_.kv.v_dim) + 2; }
-  // What a query of `seed` and its position is.
-  std::vector<float> query(int position, uint64_t seed) const {
-    TestRandom rng(seed * 10007 + position);
-    return random_values(rng, problem_.kv.k_dim, problem_.values);
-  }
-  // States of queries at `positions`, one after the other, over tiles [begin, end).
-  std::vector<float> attend(const std::vector<int>& positions, int begin, int end, int head,
-                            uint64_t seed) const {
-    const int n = static_cast<int>(positions.size()), v_dim = problem_.kv.v_dim;
-    std::vector<std::vector<float>> queries;
-    std::vector<const float*> q;
-    for (int position : positions) queries.push_back(query(position, seed));
-    for (const auto& each : queries) q.push_back(each.data());
-    std::vector<float> max(n, 5), sum(n, 5), values(static_cast<size_t>(n) * v_dim, 5), states;
-    table_.attend({&problem_.kv, pages_.data(), head, n, q.data(), positions.data(),
-                   problem_.window, problem_.softcap, begin, end, max.data(), sum.data(),
-                   values.data()});
-    for (int i = 0; i < n; ++i) {
-      states.insert(states.end(), {max[i], sum[i]});
-      states.insert(states.end(), values.begin() + i * v_dim, values.begin() + (i + 1) * v_dim);
-    }
-    return states;
-  }
-  std::vector<float> attend(const std::vector<int>& positions, int head, uint64_t seed) const {
-    return attend(positions, 0, num_tiles(), head, seed);
-  }
-  // Folds the state of a later span into `into`.
-  void merge(std::vector<float>& into, const std::vector<float>& part) const {
-    table_.merge(&into[0], &into[1], &into[2], part[0], part[1], &part[2], problem_.kv.v_dim);
-  }
-  // Makes NaN of one token's key; float32 pages, one head.
-  void spoil(int token) {
-    const float nan = NAN;
-    std::memcpy(pages_[token / kPageTokens] + token % kPageTokens * sizeof(nan), &nan, sizeof(nan));
-  }
-  // A page that nobody may look into.
-  void forget_page(int i) { pages_[i] = nullptr; }
-  // Everything stored, keys and values of all tokens.
-  std::vector<float> contents() const {
-    const KvLayout& kv = problem_.kv;
-    const size_t size = kv_type_bytes(kv.type);
-    std::vector<float> all;
-    for (const std::byte* page : pages_)
-      for (size_t at = 0; at < kv.page_bytes(); at += size)
-        all.push_back(load_code(kv.type == KvType::f16 ? CodeType::f16 : CodeType::f32, page + at));
-    return all;
-  }
-
- private:
-  void add_page() {
-    pages_.push_back(pool_.page(pool_.take()));
-    std::memset(pages_.back(), 0xFF, problem_.kv.page_bytes());  // NaN in either type
-  }
-  const Table& table_;
-  Problem problem_;
-  KvPool pool_;
-  std::vector<std::byte*> pages_;
-};
 
 std::vector<Problem> problems() {
   std::vector<Problem> all;
@@ -111,6 +18,13 @@ std::vector<Problem> problems() {
   all.push_back({{1, 64, 64, KvType::f16}, 300, 1});
   all.push_back({{1, 64, 64, KvType::f32}, 200, 0, 5.0f});
   all.push_back({{1, 96, 96, KvType::f16}, 200, 64, 0.5f});
+  for (KvType type : {KvType::q8, KvType::q4}) {
+    for (int dim : {32, 64, 96, 160}) all.push_back({{2, dim, dim, type, 32}, 150});
+    for (int dim : {64, 192, 256}) all.push_back({{1, dim, dim == 192 ? 128 : dim, type, 64}, 150});
+    for (int dim : {128, 1024}) all.push_back({{1, dim, dim, type, 128}, 150});
+    all.push_back({{2, 64, 64, type, 64}, 700});
+    all.push_back({{1, 64, 64, type, 32}, 300, 100, 5.0f});
+  }
   return all;
 }
 
@@ -120,8 +34,21 @@ Problem random_problem(TestRandom& rng) {
             1 + rng.below(260)};
   if (rng.one_in(3)) p.window = 1 + rng.below(200);
   if (rng.one_in(3)) p.softcap = std::ldexp(1.0f, rng.below(8) - 2);
-  if (rng.one_in(2)) p.values = Values::wild;
+  if (rng.one_in(2)) p.kind = Kind::wild;
   return p;
+}
+
+// The same with quantized keys and values.
+Problem random_quantized_problem(TestRandom& rng) {
+  Problem p = random_problem(rng);
+  p.kv.type = rng.one_in(2) ? KvType::q8 : KvType::q4;
+  p.kv.group = 32 << rng.below(3);
+  p.kv.k_dim = p.kv.group * (1 + rng.below(3));
+  p.kv.v_dim = p.kv.group * (1 + rng.below(3));
+  return p;
+}
+Problem any_problem(TestRandom& rng) {
+  return rng.one_in(2) ? random_problem(rng) : random_quantized_problem(rng);
 }
 
 std::vector<int> random_positions(TestRandom& rng, int n, int len) {
@@ -147,9 +74,9 @@ TEST(Attention, EveryTargetGivesTheReferencesBits) {
 }
 
 TEST(Attention, WildValuesInAnyShape) {
-  for (uint64_t seed = 1; seed <= 250; ++seed) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
     TestRandom rng(seed);
-    const Problem p = random_problem(rng);
+    const Problem p = any_problem(rng);
     const Row want(reference_table(), p, seed);
     const auto positions = random_positions(rng, 1 + rng.below(9), p.len);
     const int begin = rng.below(want.num_tiles());
@@ -168,9 +95,9 @@ TEST(Attention, WildValuesInAnyShape) {
 TEST(Attention, AQueryDoesNotSeeItsNeighbours) {
   uint64_t seed = 50;
   for (Problem p : problems())
-    for (Values values : {Values::tame, Values::wild})
+    for (Kind kind : {Kind::tame, Kind::wild})
       for (const Table* t : all_tables()) {
-        p.values = values;
+        p.kind = kind;
         const Row row(*t, p, ++seed);
         const std::vector<int> positions{p.len - 1, 0, p.len / 2, 5 % p.len, p.len - 2, 63 % p.len};
         const auto together = row.attend(positions, 0, seed);
@@ -200,7 +127,7 @@ TEST(Attention, OnlySeenPagesAreRead) {
 TEST(Attention, TilesMergeToTheWhole) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     TestRandom rng(seed);
-    const Problem p = random_problem(rng);
+    const Problem p = any_problem(rng);
     const auto positions = random_positions(rng, 1, p.len);
     for (const Table* t : all_tables()) {
       const Row row(*t, p, seed);
@@ -221,23 +148,38 @@ TEST(Attention, EveryTargetIsNearTheFormula) {
       const auto state = row.attend({position}, 0, 77), q = row.query(position, 77);
       std::vector<float> got(v_dim);
       t->finish(state[1], &state[2], v_dim, got.data());
-      TestRandom rng(9);
       std::vector<double> out(v_dim);
       double sum = 0;
       for (int i = 0; i < p.len; ++i) {
-        const auto k = rng.units(static_cast<size_t>(p.kv.num_kv_heads) * dim);
-        const auto v = rng.units(static_cast<size_t>(p.kv.num_kv_heads) * v_dim);
+        const auto token = row.token(i, 0);  // its key, then its value
         if (i > position || (p.window > 0 && i <= position - p.window)) continue;
         double score = 0;
-        for (int d = 0; d < dim; ++d) score += static_cast<double>(q[d]) * k[d];
+        for (int d = 0; d < dim; ++d) score += static_cast<double>(q[d]) * token[d];
         if (p.softcap > 0) score = p.softcap * std::tanh(score / p.softcap);
         sum += std::exp(score);
-        for (int d = 0; d < v_dim; ++d) out[d] += std::exp(score) * v[d];
+        for (int d = 0; d < v_dim; ++d) out[d] += std::exp(score) * token[dim + d];
       }
-      const double tolerance = p.kv.type == KvType::f16 ? 2e-3 : 2e-5;
       for (int d = 0; d < v_dim; ++d)
-        EXPECT_NEAR(got[d], out[d] / sum, tolerance) << t->name << ": " << dim << " wide, " << d;
+        EXPECT_NEAR(got[d], out[d] / sum, 2e-5) << t->name << ": " << dim << " wide, " << d;
     }
+}
+
+// Attending to codes is attending to what they stand for, bit for bit.
+TEST(Attention, CodesAreTheirValues) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    TestRandom rng(seed);
+    Problem p = random_quantized_problem(rng);
+    p.kv.num_kv_heads = 1;
+    const auto positions = random_positions(rng, 1 + rng.below(6), p.len);
+    for (const Table* t : all_tables()) {
+      const Row row(*t, p, seed);
+      Problem plain = p;
+      plain.kv.type = KvType::f32;
+      Row values(*t, plain, seed);
+      for (int i = 0; i < p.len; ++i) values.replace(i, row.token(i, 0));
+      expect_same(row.attend(positions, 0, seed), values.attend(positions, 0, seed), t->name);
+    }
+  }
 }
 
 // Where no key is seen the state stays empty, and merging it changes nothing.
@@ -310,6 +252,21 @@ TEST(Attention, Fingerprint) {
       hash = fingerprint(row.attend(random_positions(rng, 5, p.len), 0, seed), hash);
     }
     EXPECT_EQ(hash, 5917409602507665999u) << t->name;
+  }
+}
+
+TEST(Attention, FingerprintOfCodes) {
+  for (const Table* t : all_tables()) {
+    if (std::strcmp(t->name, "sse4") == 0) continue;
+    uint64_t hash = fingerprint({});
+    for (uint64_t seed = 1; seed <= 40; ++seed) {
+      TestRandom rng(seed);
+      const Problem p = random_quantized_problem(rng);
+      const Row row(*t, p, seed);
+      hash = fingerprint(row.contents(), hash);
+      hash = fingerprint(row.attend(random_positions(rng, 5, p.len), 0, seed), hash);
+    }
+    EXPECT_EQ(hash, 12410372611672487063u) << t->name;
   }
 }
 

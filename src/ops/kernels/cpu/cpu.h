@@ -22,6 +22,7 @@
 #include "ops/kernels/cpu/kv_pool.h"
 #include "ops/kernels/cpu/packed.h"
 #include "ops/kernels/cpu/pool.h"
+#include "ops/kernels/cpu/routing.h"
 
 namespace tenon::cpu {
 
@@ -47,7 +48,9 @@ struct LinearArgs {
   int out_stride;
 };
 
-enum class Activation { silu, gelu_tanh };
+// silu: x / (1 + exp(-x)). gelu: x * (0.5 * (1 + erf(x * sqrt(1/2)))). gelu_tanh: 0.5 * x * (1 +
+// tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+enum class Activation { silu, gelu, gelu_tanh };
 
 // Attention of `num_queries` queries over one span of one row's keys, for one key/value head. The
 // state that each query gets: maximum, sum and weighted values of its scores in the span.
@@ -82,17 +85,37 @@ struct DeltaArgs {
 };
 
 // The kernels of one instruction set. `tree` is the sum of 16 lanes by halves: i + (i + 8), then
-// i + (i + 4), i + (i + 2), i + (i + 1). exp, tanh: math-inl.h.
+// i + (i + 4), i + (i + 2), i + (i + 1). exp, tanh, erf, log1p: math-inl.h. y may be any of the
+// rows x, gate, up, a and b it is made of.
 struct Table {
   const char* name;  // "reference", "sse4", "avx2", "avx3", "avx3_dl", "neon", ...
   // A group's largest |x| is `amax`; below 2^-100 all is zero. scale = amax / 32767, codes =
   // nearest even of x * (32767 / amax).
   void (*quantize)(const float* x, int in, int group, const QuantizedRow& row);
-  // y = x * (1 / sqrt(tree(lane k % 16: fma(x, x, lane)) / n + eps)) * weight. weight may be null;
-  // y may be x.
+  // y = x * (1 / sqrt(tree(lane k % 16: fma(x, x, lane)) / n + eps)) * weight. weight may be
+  // null.
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
-  // y = act(gate) * up; y may be gate. silu: g / (1 + exp(-g)).
+  // mean = tree(lane k % 16: lane + x) / n; variance = tree(lane k % 16: fma(c, c, lane)) / n, c =
+  // x - mean; y = c * (1 / sqrt(variance + eps)) * weight + bias. weight and bias may be null.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n,
+                     float* y);
+  // y = act(gate) * up
   void (*gated)(Activation act, const float* gate, const float* up, int n, float* y);
+  // y = act(x)
+  void (*activate)(Activation act, const float* x, int n, float* y);
+  // y = x * (1 / (1 + exp(-gate)))
+  void (*sigmoid_gate)(const float* gate, const float* x, int n, float* y);
+  // y = cap * tanh(x / cap)
+  void (*softcap)(float cap, const float* x, int n, float* y);
+  // y = s * x
+  void (*scale)(float s, const float* x, int n, float* y);
+  // e = exp(x - maximum); y = e / tree(lane k % 16: lane + e). NaN everywhere where x holds NaN or
+  // +inf, or nothing above -inf.
+  void (*softmax)(const float* x, int n, float* y);
+  // y = exp((x - shift) / divisor)
+  void (*exps)(const float* x, float shift, float divisor, int n, float* y);
+  // The lowest index of the largest; -1 where x holds NaN or nothing above -inf.
+  int32_t (*argmax)(const float* x, int n);
   // y = fma(scale, x, y): experts of a token, by ascending id.
   void (*add_scaled)(float scale, const float* x, int n, float* y);
   // One token of a depthwise convolution of `taps` taps and its SiLU. rows[i] [n] is the input of
@@ -101,17 +124,22 @@ struct Table {
   // Products by ascending k, each fused: m = fma(S * decay, key, m), S = fma(delta, key, S *
   // decay), y = fma(S, query, y).
   void (*delta)(const DeltaArgs& args);
-  // y = a + b; y may be either.
+  // The gates of n heads of the delta rule: decay = exp(-exp(a_log) * softplus(a + dt_bias)), beta
+  // = 1 / (1 + exp(-b)); softplus(x) = max(x, 0) + log1p(exp(-|x|)).
+  void (*delta_gates)(const float* a, const float* b, const float* a_log, const float* dt_bias,
+                      int n, float* decay, float* beta);
+  // y = a + b
   void (*add)(const float* a, const float* b, int n, float* y);
   // Integer codes, by ascending group: acc = fma(scale_w * scale_x, float(sum of code products -
   // zero * code_sum), acc); with minima acc = fma(min, sum, acc).
   // Float codes, by ascending group of the packing: part = fma(w, x, part) by ascending k; then
   // acc = fma(scale, part, acc), or acc + part without scales. Both: out = acc, or acc + bias.
   void (*linear)(const LinearArgs& args);
-  // Tile by tile: score = fma(q[d], k[d], score) by ascending d, soft-capped; e = exp(score - the
-  // tile's maximum, NaN left out and a zero made positive); sum = tree(lane j: e[j] + e[j + 16] +
-  // e[j + 32] + e[j + 48]); values[d] = fma(e, v[d], values[d]) by ascending key. Tiles are merged
-  // in order.
+  // Keys k and values v are what is stored, or scale * code + bias, rounded twice, as mx.dequantize
+  // has it. Tile by tile: score = fma(q[d], k[d], score) by ascending d, soft-capped; e = exp(score
+  // - the tile's maximum, NaN left out and a zero made positive); sum = tree(lane j: e[j] + e[j +
+  // 16] + e[j + 32] + e[j + 48]); values[d] = fma(e, v[d], values[d]) by ascending key. Tiles are
+  // merged in order.
   void (*attend)(const AttendArgs& args);
   // Folds the state of a later part of the keys into an earlier one's. An empty state has sum 0 and
   // changes nothing (a NaN sum is not empty: NaN must reach the output). Else m = larger maximum, a
@@ -124,6 +152,12 @@ struct Table {
   // (fma(-b, sin, a * cos), fma(a, sin, b * cos)).
   void (*rotate)(float* x, const float* cos, const float* sin, int dims, bool traditional);
   // One token's keys [num_kv_heads, k_dim] and values [num_kv_heads, v_dim] to `slot` of a page.
+  // Halves are rounded to nearest even. Codes are those of mx.quantize on float32: of a group, edge
+  // = its minimum or maximum, the larger in magnitude (the maximum on ties); scale = max((maximum -
+  // minimum) / code_max, 1e-7), negative unless the edge is the minimum; steps = nearest even of
+  // edge / scale; then scale = edge / steps and bias = edge, or bias = 0 when steps is 0; codes =
+  // nearest even of (x - bias) / scale, at least 0 and at most code_max. A group that holds NaN or
+  // an infinity, or whose range is one, has scale and bias NaN and codes 0.
   void (*store_token)(const KvLayout& layout, std::byte* page, int slot, const float* k,
                       const float* v);
 };

@@ -5,6 +5,20 @@
 
 namespace tenon::cpu {
 
+Status KvLayout::check() const {
+  if (is_quantized(type) && group != 32 && group != 64 && group != 128)
+    return unsupported("groups of {}: the CPU's pages have groups of 32, 64 or 128", group);
+  for (int dim : {k_dim, v_dim}) {
+    if (dim < 1 || dim > kHeadMax)
+      return unsupported("heads of width {}: the CPU's pages hold widths from 1 to {}", dim,
+                         kHeadMax);
+    if (is_quantized(type) && dim % group != 0)
+      return unsupported("heads of width {} in groups of {}: a group must divide the width", dim,
+                         group);
+  }
+  return {};
+}
+
 void KvPool::Free::operator()(std::byte* p) const { std::free(p); }
 
 int KvPool::take() {

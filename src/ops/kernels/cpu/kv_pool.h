@@ -3,6 +3,12 @@
 // head: keys as [k_dim][64] (a vector lane is a key), then values as [64][v_dim] (a lane is a
 // dimension).
 //
+// Quantized to 8 or 4 bits, each group of a token's head has a scale and a bias: value = scale *
+// code + bias. They lie behind the codes of the keys, and of the values, as float32 [dim /
+// group][2][64]: scales of 64 tokens, then biases. Two codes of 4 bits share a byte, the first in
+// its low half: keys of dimensions 2i and 2i + 1, values of dimensions i and i + 16 of a block
+// of 32.
+//
 // Owner: the pool owns pages; a row's page list is the cache's. Thread: take() and give() on the
 // engine's; page contents are written and read inside dispatched kernels, ordered by tickets.
 // Units: tokens, bytes.
@@ -12,25 +18,43 @@
 #include <memory>
 #include <vector>
 
+#include "base/result.h"
+
 namespace tenon::cpu {
 
 constexpr int kPageTokens = 64;
+constexpr int kHeadMax = 1024;  // widest head
+constexpr int kKvGroupMin = 32;
+constexpr float kKvScaleMin = 1e-7f;  // of quantized keys and values
 
-enum class KvType { f32, f16 };
-inline size_t kv_type_bytes(KvType t) { return t == KvType::f32 ? 4 : 2; }
+enum class KvType { f32, f16, q8, q4 };
+constexpr bool is_quantized(KvType t) { return t == KvType::q8 || t == KvType::q4; }
+constexpr int kv_bits(KvType t) {
+  return t == KvType::f32 ? 32 : t == KvType::f16 ? 16 : t == KvType::q8 ? 8 : 4;
+}
 
 struct KvLayout {
   int num_kv_heads = 0;
   int k_dim = 0;
   int v_dim = 0;
   KvType type = KvType::f16;
+  int group = 64;  // elements of a token's head under one scale; quantized types only
 
-  size_t head_bytes() const { return size_t{kPageTokens} * (k_dim + v_dim) * kv_type_bytes(type); }
+  // Whether pages can have this layout: widths 1 to 1024, groups 32, 64 or 128 that divide them.
+  Status check() const;
   size_t page_bytes() const { return num_kv_heads * head_bytes(); }
+  // Where a head's keys and values begin in a page, and how far behind that their scales do. All
+  // are multiples of 64 bytes.
   size_t k_offset(int head) const { return head * head_bytes(); }
-  size_t v_offset(int head) const {
-    return k_offset(head) + size_t{kPageTokens} * k_dim * kv_type_bytes(type);
+  size_t v_offset(int head) const { return k_offset(head) + part_bytes(k_dim); }
+  size_t scales_offset(int dim) const { return size_t{kPageTokens} / 8 * dim * kv_bits(type); }
+
+ private:
+  size_t part_bytes(int dim) const {
+    const size_t num_groups = is_quantized(type) ? dim / group : 0;
+    return scales_offset(dim) + num_groups * 2 * kPageTokens * sizeof(float);
   }
+  size_t head_bytes() const { return part_bytes(k_dim) + part_bytes(v_dim); }
 };
 
 class KvPool {

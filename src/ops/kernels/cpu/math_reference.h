@@ -1,4 +1,5 @@
-// The scalar twins of vectors-inl.h's functions: the same operations in the same order.
+// The scalar twins of the functions of vectors-inl.h and math-inl.h: the same operations in the
+// same order.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -42,7 +43,43 @@ inline float tanh(float x) {
   return std::copysign(1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f), x);
 }
 
+inline float erf(float x) {
+  const float magnitude = std::fabs(x);
+  if (magnitude > 1.0f) {
+    const float t = magnitude < 4.0f ? magnitude : 4.0f;
+    float q = -0x1.86d74cp-13f;
+    for (float c : {0x1.825830p-9f, -0x1.65ca82p-6f, 0x1.a652f2p-4f, 0x1.46baf2p-1f, 0x1.2088eap+0f,
+                    0x1.661cacp-12f})
+      q = std::fma(q, t, c);
+    return std::copysign(1.0f - exp(-q), x);
+  }
+  const float z = x * x;
+  float p = 0x1.4771fep-14f;
+  for (float c : {-0x1.a3515ep-11f, 0x1.53f224p-8f, -0x1.b7f71ap-6f, 0x1.ce2ce6p-4f,
+                  -0x1.81273ep-2f, 0x1.06eba8p-3f})
+    p = std::fma(p, z, c);
+  return std::fma(p, x, x);
+}
+
+inline float log1p(float y) {
+  const bool high = y > 0.5f;
+  const float r = high ? 0.5f * (y - 1.0f) : y;
+  float p = -0x1.71e32cp-5f;
+  for (float c : {0x1.acf4a8p-4f, -0x1.0d98f0p-3f, 0x1.28807ap-3f, -0x1.54ed96p-3f, 0x1.99699ep-3f,
+                  -0x1.00004ap-2f, 0x1.5555a4p-2f})
+    p = std::fma(p, r, c);
+  const float square = r * r;
+  const float log = std::fma(square * r, p, std::fma(-0.5f, square, r));
+  return high ? log + 0.693147181f : log;
+}
+
+inline float softplus(float x) { return (x > 0 ? x : 0.0f) + log1p(exp(-std::fabs(x))); }
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+
 inline float silu(float x) { return x / (1.0f + exp(-x)); }
+
+inline float gelu(float x) { return x * (0.5f * (1.0f + erf(x * 0.707106781f))); }
 
 inline float gelu_tanh(float x) {
   const float u = std::fma(0.044715f * x * x, x, x);

@@ -1,11 +1,11 @@
-// What recurrent layers compute, one token at a time (declared in cpu.h): the gated delta rule and
-// the short convolution before it. Source: https://arxiv.org/abs/2412.06464.
+// What recurrent layers compute, one token at a time (declared in cpu.h): the gated delta rule, its
+// gates and the short convolution before it. Source: https://arxiv.org/abs/2412.06464.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kernels/cpu/recurrent.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, as Highway asks.
 #include "ops/kernels/cpu/cpu.h"
-#include "ops/kernels/cpu/vectors-inl.h"
+#include "ops/kernels/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
@@ -49,6 +49,18 @@ inline void delta(const DeltaArgs& a) {
   for (; dim < a.v_dim; dim += kWidth) delta_columns<1>(a, dim, a.v_dim - dim);
 }
 
+inline void delta_gates(const float* a, const float* b, const float* a_log, const float* dt_bias,
+                        int n, float* decay, float* beta) {
+  for (int at = 0; at < n; at += kWidth) {
+    const int left = n - at;
+    const auto some = [&](const float* x) HWY_ATTR { return load_some(x + at, left); };
+    const VF step = softplus(hn::Add(some(a), some(dt_bias)));
+    const VF gate = sigmoid(some(b));
+    store_some(exp(hn::Neg(hn::Mul(exp(some(a_log)), step))), decay + at, left);
+    store_some(gate, beta + at, left);
+  }
+}
+
 inline void conv(const float* const* rows, const float* weights, int taps, int n, float* y) {
   const F32 d;
   for (int at = 0; at < n; at += kWidth) {
@@ -62,6 +74,7 @@ inline void conv(const float* const* rows, const float* weights, int taps, int n
 
 inline void fill_recurrent(Table& table) {
   table.delta = delta;
+  table.delta_gates = delta_gates;
   table.conv = conv;
 }
 

@@ -22,6 +22,14 @@ void delta(const DeltaArgs& a) {
   }
 }
 
+void delta_gates(const float* a, const float* b, const float* a_log, const float* dt_bias, int n,
+                 float* decay, float* beta) {
+  for (int i = 0; i < n; ++i) {
+    decay[i] = exp(-(exp(a_log[i]) * softplus(a[i] + dt_bias[i])));
+    beta[i] = sigmoid(b[i]);
+  }
+}
+
 void conv(const float* const* rows, const float* weights, int taps, int n, float* y) {
   for (int at = 0; at < n; ++at) {
     float sum = 0;

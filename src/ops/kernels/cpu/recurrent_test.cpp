@@ -1,5 +1,5 @@
-// The gated delta rule and the short convolution: every instruction set against the scalar
-// reference, and the reference against float64.
+// The gated delta rule, its gates and the short convolution: every instruction set against the
+// scalar reference, and the reference against float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,6 +62,43 @@ TEST(Recurrent, DeltaIsNearTheFormula) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-4) << i;
 }
 
+// Decays, then betas, of n heads.
+std::vector<float> run_gates(const Table& t, int n, bool wild, uint64_t seed) {
+  TestRandom rng(seed);
+  const auto a = rng.values(n, wild), b = rng.values(n, wild), bias = rng.values(n, wild);
+  auto a_log = rng.values(n, wild);
+  if (!wild)
+    for (float& v : a_log) v /= 5;
+  std::vector<float> both(2 * n);
+  t.delta_gates(a.data(), b.data(), a_log.data(), bias.data(), n, both.data(), &both[n]);
+  return both;
+}
+
+TEST(Recurrent, GatesGiveTheReferencesBits) {
+  for (int n : {1, 2, 7, 8, 15, 16, 17, 32, 48, 100})
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+      const auto want = run_gates(reference_table(), n, seed % 2 == 0, seed);
+      for (const Table* t : fused_tables())
+        expect_same(run_gates(*t, n, seed % 2 == 0, seed), want, t->name);
+    }
+}
+
+TEST(Recurrent, GatesAreNearTheFormulas) {
+  const int n = 500;
+  TestRandom rng(9);
+  const auto a = rng.values(n, false), b = rng.values(n, false), bias = rng.units(n);
+  const auto a_log = rng.units(n);
+  for (const Table* t : all_tables()) {
+    std::vector<float> decay(n), beta(n);
+    t->delta_gates(a.data(), b.data(), a_log.data(), bias.data(), n, decay.data(), beta.data());
+    for (int i = 0; i < n; ++i) {
+      const double softplus = std::log1p(std::exp(double{a[i]} + bias[i]));
+      EXPECT_NEAR(decay[i], std::exp(-std::exp(double{a_log[i]}) * softplus), 1e-6) << t->name;
+      EXPECT_NEAR(beta[i], 1 / (1 + std::exp(-double{b[i]})), 1e-6) << t->name;
+    }
+  }
+}
+
 TEST(Recurrent, Conv) {
   for (int taps : {1, 3, 4})
     for (int n : {1, 5, 16, 33, 640}) {
@@ -95,6 +132,21 @@ TEST(Recurrent, AddScaled) {
       t->add_scaled(0.3f, x.data(), n, got.data());
       expect_same(got, want, t->name);
     }
+  }
+}
+
+// The same number on every architecture (scripts/test-aarch64 runs it there).
+TEST(Recurrent, Fingerprint) {
+  for (const Table* t : all_tables()) {
+    if (std::strcmp(t->name, "sse4") == 0) continue;
+    uint64_t hash = fingerprint({});
+    for (uint64_t seed = 1; seed <= 50; ++seed) {
+      TestRandom rng(seed);
+      hash = fingerprint(run_gates(*t, 1 + rng.below(60), seed % 2 == 0, seed), hash);
+      const int k_dim = 1 + rng.below(40), v_dim = 1 + rng.below(40);
+      hash = fingerprint(run_delta(*t, k_dim, v_dim, 3, seed), hash);
+    }
+    EXPECT_EQ(hash, 3455120580860778071u) << t->name;
   }
 }
 

@@ -44,9 +44,26 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
     y[k] = weight != nullptr ? x[k] * inverse * weight[k] : x[k] * inverse;
 }
 
-void gated(Activation act, const float* gate, const float* up, int n, float* y) {
-  for (int i = 0; i < n; ++i)
-    y[i] = (act == Activation::silu ? silu(gate[i]) : gelu_tanh(gate[i])) * up[i];
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n,
+                float* y) {
+  float lanes[kLanes] = {};
+  for (int k = 0; k < n; ++k) lanes[k % kLanes] += x[k];
+  const float mean = tree(lanes) / static_cast<float>(n);
+  for (float& lane : lanes) lane = 0;
+  for (int k = 0; k < n; ++k) {
+    const float c = x[k] - mean;
+    lanes[k % kLanes] = std::fma(c, c, lanes[k % kLanes]);
+  }
+  const float inverse = 1.0f / std::sqrt(tree(lanes) / static_cast<float>(n) + eps);
+  for (int k = 0; k < n; ++k) {
+    y[k] = (x[k] - mean) * inverse;
+    if (weight != nullptr) y[k] = y[k] * weight[k];
+    if (bias != nullptr) y[k] = y[k] + bias[k];
+  }
+}
+
+void scale(float s, const float* x, int n, float* y) {
+  for (int i = 0; i < n; ++i) y[i] = s * x[i];
 }
 
 void add_scaled(float scale, const float* x, int n, float* y) {
@@ -77,10 +94,19 @@ const Table& reference_table() {
   static const Table kTable{.name = "reference",
                             .quantize = quantize,
                             .rms_norm = rms_norm,
+                            .layer_norm = layer_norm,
                             .gated = gated,
+                            .activate = activate,
+                            .sigmoid_gate = sigmoid_gate,
+                            .softcap = softcap,
+                            .scale = scale,
+                            .softmax = softmax,
+                            .exps = exps,
+                            .argmax = argmax,
                             .add_scaled = add_scaled,
                             .conv = conv,
                             .delta = delta,
+                            .delta_gates = delta_gates,
                             .add = add,
                             .linear = linear,
                             .attend = attend,

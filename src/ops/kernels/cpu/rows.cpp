@@ -1,4 +1,4 @@
-// Operations on single rows (declared in cpu.h): quantize, norms, gates, rotation.
+// Operations on single rows (declared in cpu.h): quantize, norms, sums, rotation.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kernels/cpu/rows.cpp"
 #include <hwy/foreach_target.h>
@@ -53,31 +53,10 @@ inline void quantize(const float* x, int in, int group, const QuantizedRow& row)
   }
 }
 
-HWY_INLINE float sum_of_squares(const float* x, int n) {
-  const F32 d;
-  VF sums[kVectors];
-  for (VF& s : sums) s = hn::Zero(d);
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int v = 0; v < kVectors; ++v) {
-      const VF value = load(x + i + v * kWidth);
-      sums[v] = hn::MulAdd(value, value, sums[v]);
-    }
-  if (i < n) {  // zeros add nothing
-    float pad[kLanes] = {};
-    std::memcpy(pad, x + i, (n - i) * sizeof(float));
-    for (int v = 0; v < kVectors; ++v) {
-      const VF value = load(pad + v * kWidth);
-      sums[v] = hn::MulAdd(value, value, sums[v]);
-    }
-  }
-  float lanes[kLanes];
-  for (int v = 0; v < kVectors; ++v) store(sums[v], lanes + v * kWidth);
-  return tree(lanes);
-}
-
 inline void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
-  const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+  const float squares =
+      sum_lanes(x, n, 0, [](VF value, VF lane) { return hn::MulAdd(value, value, lane); });
+  const float mean = squares / static_cast<float>(n);
   const float inverse = 1.0f / std::sqrt(mean + eps);
   const VF scale = hn::Set(F32(), inverse);
   if (weight == nullptr)
@@ -86,18 +65,26 @@ inline void rms_norm(const float* x, const float* weight, float eps, int n, floa
     map2(x, weight, n, y, [&](VF a, VF w) { return hn::Mul(hn::Mul(a, scale), w); });
 }
 
-HWY_INLINE VF gelu_tanh(VF x) {
-  const auto set = [](float v) { return hn::Set(F32(), v); };
-  const VF u = hn::MulAdd(hn::Mul(hn::Mul(set(0.044715f), x), x), x, x);
-  const VF t = tanh(hn::Mul(set(0.797884583f), u));
-  return hn::Mul(hn::Mul(set(0.5f), x), hn::Add(set(1.0f), t));
+inline void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n,
+                       float* y) {
+  const F32 d;
+  const auto count = static_cast<float>(n);
+  const float mean =
+      sum_lanes(x, n, 0, [](VF value, VF lane) { return hn::Add(lane, value); }) / count;
+  const VF center = hn::Set(d, mean);
+  const float squares = sum_lanes(x, n, mean, [&](VF value, VF lane) {
+    const VF c = hn::Sub(value, center);
+    return hn::MulAdd(c, c, lane);
+  });
+  const VF inverse = hn::Set(d, 1.0f / std::sqrt(squares / count + eps));
+  map2(x, x, n, y, [&](VF value, VF) { return hn::Mul(hn::Sub(value, center), inverse); });
+  if (weight != nullptr) map2(y, weight, n, y, [](VF a, VF w) { return hn::Mul(a, w); });
+  if (bias != nullptr) map2(y, bias, n, y, [](VF a, VF b) { return hn::Add(a, b); });
 }
 
-inline void gated(Activation act, const float* gate, const float* up, int n, float* y) {
-  if (act == Activation::silu)
-    map2(gate, up, n, y, [](VF g, VF u) { return hn::Mul(silu(g), u); });
-  else
-    map2(gate, up, n, y, [](VF g, VF u) { return hn::Mul(gelu_tanh(g), u); });
+inline void scale(float s, const float* x, int n, float* y) {
+  const VF factor = hn::Set(F32(), s);
+  map2(x, x, n, y, [&](VF a, VF) { return hn::Mul(factor, a); });
 }
 
 inline void add_scaled(float scale, const float* x, int n, float* y) {
@@ -142,7 +129,8 @@ inline void rotate(float* x, const float* cos, const float* sin, int dims, bool 
 inline void fill_rows(Table& table) {
   table.quantize = quantize;
   table.rms_norm = rms_norm;
-  table.gated = gated;
+  table.layer_norm = layer_norm;
+  table.scale = scale;
   table.add_scaled = add_scaled;
   table.add = add;
   table.rotate = rotate;

@@ -53,6 +53,8 @@ std::vector<Table> compiled_tables() {
     if (!target.runs_here()) continue;
     Table table{};
     add_rows(table, target.bit);
+    add_activations(table, target.bit);
+    add_scores(table, target.bit);
     add_linear(table, target.bit);
     add_attention(table, target.bit);
     add_recurrent(table, target.bit);

@@ -9,10 +9,12 @@
 namespace tenon::cpu {
 
 // `target` is one of Highway's HWY_* bits.
-void add_rows(Table& table, int64_t target);       // rows.cpp
-void add_linear(Table& table, int64_t target);     // linear.cpp
-void add_attention(Table& table, int64_t target);  // attention.cpp
-void add_recurrent(Table& table, int64_t target);  // recurrent.cpp
+void add_rows(Table& table, int64_t target);         // rows.cpp
+void add_activations(Table& table, int64_t target);  // activations.cpp
+void add_scores(Table& table, int64_t target);       // scores.cpp
+void add_linear(Table& table, int64_t target);       // linear.cpp
+void add_attention(Table& table, int64_t target);    // attention.cpp
+void add_recurrent(Table& table, int64_t target);    // recurrent.cpp
 
 }  // namespace tenon::cpu
 
@@ -47,9 +49,9 @@ void add_recurrent(Table& table, int64_t target);  // recurrent.cpp
 #else
 #define TENON_CASE_NEON(fill)
 #endif
-#define TENON_FOR_TARGET(target, fill)                                   \
-  switch (target) {                                                      \
-    TENON_CASE_SSE4(fill)                                                \
-    TENON_CASE_AVX2(fill) TENON_CASE_AVX3(fill) TENON_CASE_AVX3_DL(fill) \
-        TENON_CASE_NEON(fill) default : return;                          \
+#define TENON_FOR_TARGET(target, fill)                                                     \
+  switch (target) {                                                                        \
+    TENON_CASE_SSE4(fill)                                                                  \
+    TENON_CASE_AVX2(fill)                                                                  \
+    TENON_CASE_AVX3(fill) TENON_CASE_AVX3_DL(fill) TENON_CASE_NEON(fill) default : return; \
   }

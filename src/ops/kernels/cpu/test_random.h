@@ -39,6 +39,12 @@ class TestRandom {
     for (float& x : v) x = unit();
     return v;
   }
+  // In [-20, 20), or a quarter odd and a quarter of any bits.
+  std::vector<float> values(int n, bool wild) {
+    auto v = units(n);
+    for (float& x : v) x = !wild || one_in(2) ? x * 20 : one_in(2) ? odd() : any();
+    return v;
+  }
 
  private:
   uint64_t state_;

@@ -71,43 +71,24 @@ HWY_INLINE float tree(float (&lanes)[kLanes]) {
   return lanes[0];
 }
 
-// exp to about 1 ulp; 0 below -87, so that no result is subnormal.
-HWY_INLINE VF exp(VF x) {
-  const F32 d;
-  const auto set = [&](float v) { return hn::Set(d, v); };
-  const VF n = hn::Round(hn::Mul(x, set(1.44269504f)));
-  VF r = hn::MulAdd(n, set(-0x1.62e4p-1f), x);
-  r = hn::MulAdd(n, set(-0x1.7f7d1cp-20f), r);
-  VF p = set(1.9875691500e-4f);
-  for (float c :
-       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
-    p = hn::MulAdd(p, r, set(c));
-  const VF y = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0f));
-  // Where x is out of range the conversion may be anything: replaced below.
-  const VI scaled = hn::Add(hn::BitCast(I32(), y), hn::ShiftLeft<23>(hn::NearestInt(n)));
-  VF result = hn::BitCast(d, scaled);
-  result = hn::IfThenElse(hn::Lt(x, set(-87.0f)), hn::Zero(d), result);
-  result = hn::IfThenElse(hn::Gt(x, set(88.72283f)), set(HUGE_VALF), result);
-  return hn::IfThenElse(hn::Eq(x, x), result, x);
-}
-
-HWY_INLINE VF tanh(VF x) {
-  const F32 d;
-  const auto set = [&](float v) { return hn::Set(d, v); };
-  const VF magnitude = hn::Abs(x);
-  const VF z = hn::Mul(x, x);
-  VF p = set(-5.70498872745e-3f);
-  for (float c : {2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f})
-    p = hn::MulAdd(p, z, set(c));
-  const VF near_zero = hn::MulAdd(hn::Mul(p, z), x, x);
-  const VF doubled = hn::Mul(set(2.0f), magnitude);
-  const VF far = hn::Sub(set(1.0f), hn::Div(set(2.0f), hn::Add(exp(doubled), set(1.0f))));
-  return hn::IfThenElse(hn::Lt(magnitude, set(0.625f)), near_zero, hn::CopySign(far, x));
-}
-
-HWY_INLINE VF silu(VF x) {
-  const VF one = hn::Set(F32(), 1.0f);
-  return hn::Div(x, hn::Add(one, exp(hn::Neg(x))));
+// The tree over 16 lanes, where x[k] made of lane k % 16 what add(x[k], lane) is. `absent` is a
+// value that adds nothing.
+template <class F>
+HWY_INLINE float sum_lanes(const float* x, int n, float absent, const F& add) {
+  VF sums[kVectors];
+  for (VF& s : sums) s = hn::Zero(F32());
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    TENON_UNROLL for (int v = 0; v < kVectors; ++v) sums[v] =
+        add(load(x + i + v * kWidth), sums[v]);
+  float lanes[kLanes];
+  if (i < n) {
+    for (float& lane : lanes) lane = absent;
+    std::memcpy(lanes, x + i, (n - i) * sizeof(float));
+    for (int v = 0; v < kVectors; ++v) sums[v] = add(load(lanes + v * kWidth), sums[v]);
+  }
+  for (int v = 0; v < kVectors; ++v) store(sums[v], lanes + v * kWidth);
+  return tree(lanes);
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

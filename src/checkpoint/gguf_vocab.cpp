@@ -93,6 +93,7 @@ Result<Json> gguf_vocab(const GgufFile& file, int64_t vocab_size) {
   TENON_OK(put_ids(file, out));
   TENON_OK(put_bool(file, "add_bos_token", "add_bos", out));
   TENON_OK(put_bool(file, "add_eos_token", "add_eos", out));
+  TENON_OK(put_bool(file, "add_space_prefix", "add_space_prefix", out));
   return out;
 }
 

@@ -33,6 +33,7 @@ GgufVocab gguf_vocab_of(const Json& metadata) {
   v.pad_id = maybe<int32_t>(metadata, "pad_id");
   v.add_bos = maybe<bool>(metadata, "add_bos");
   v.add_eos = maybe<bool>(metadata, "add_eos");
+  v.add_space_prefix = maybe<bool>(metadata, "add_space_prefix");
   return v;
 }
 

@@ -1,7 +1,6 @@
 #include "text/gguf_vocab.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "text/utf8.h"
 
@@ -9,12 +8,7 @@ namespace tenon::text {
 
 namespace {
 
-// Not base's Json: an ordered object looks keys up one by one, and a vocabulary has 150,000.
-using FastJson = nlohmann::json;
-
 constexpr size_t kTokensMax = 1 << 24;
-constexpr int32_t kControl = 3;
-constexpr int32_t kUserDefined = 4;
 
 // How text is cut into words before merging.
 enum class Split { gpt2, digits_gpt2, llama3, qwen2, qwen35 };
@@ -101,8 +95,6 @@ FastJson pre_tokenizer(Split split) {
 }
 
 Result<SplitRule> find_rule(const GgufVocab& vocab) {
-  if (vocab.model != "gpt2")
-    return unsupported("GGUF tokenizer model \"{}\" is not supported, only \"gpt2\"", vocab.model);
   const auto* rule = std::ranges::find(kSplitRules, vocab.pre, &SplitRule::name);
   if (rule == std::end(kSplitRules))
     return unsupported("GGUF tokenizer split rule (tokenizer.ggml.pre) \"{}\" is not known",
@@ -153,7 +145,7 @@ FastJson added_token(int32_t id, const std::string& content, bool special) {
 }
 
 // What encode_with_specials puts around the text. A flag without its id adds nothing.
-FastJson post_processor(const GgufVocab& vocab, const SplitRule& rule) {
+FastJson post_processor(const GgufVocab& vocab, bool add_bos) {
   FastJson single = FastJson::array();
   FastJson used = FastJson::object();
   const auto add = [&](std::optional<int32_t> id) {
@@ -165,7 +157,7 @@ FastJson post_processor(const GgufVocab& vocab, const SplitRule& rule) {
   const auto text = [](const char* name) {
     return FastJson{{"Sequence", {{"id", name}, {"type_id", 0}}}};
   };
-  if (vocab.add_bos.value_or(rule.add_bos)) add(vocab.bos_id);
+  if (vocab.add_bos.value_or(add_bos)) add(vocab.bos_id);
   single.push_back(text("A"));
   if (vocab.add_eos.value_or(false)) add(vocab.eos_id);
   return {{"type", "TemplateProcessing"},
@@ -174,12 +166,46 @@ FastJson post_processor(const GgufVocab& vocab, const SplitRule& rule) {
           {"special_tokens", used}};
 }
 
+// Model "gpt2": BPE over bytes.
+Result<GgufWords> byte_level_words(const GgufVocab& vocab) {
+  TENON_TRY(const SplitRule rule, find_rule(vocab));
+  GgufWords words;
+  TENON_TRY(words.merges, merge_pairs(vocab.merges));
+  if (rule.nfc) words.normalizer = {{"type", "NFC"}};
+  words.pre_tokenizer = pre_tokenizer(rule.split);
+  words.decoder = byte_level(true);
+  words.whole_words = rule.whole_words;
+  words.add_bos = rule.add_bos;
+  return words;
+}
+
+Result<GgufWords> words_of(const GgufVocab& vocab) {
+  if (vocab.model == "gpt2") return byte_level_words(vocab);
+  if (vocab.model == "llama") return sentencepiece_words(vocab);
+  return unsupported("GGUF tokenizer model \"{}\" is not supported, only \"gpt2\" and \"llama\"",
+                     vocab.model);
+}
+
+FastJson model_of(const GgufVocab& vocab, GgufWords& words) {
+  FastJson unknown = nullptr;
+  if (words.byte_fallback && vocab.unk_id) unknown = vocab.tokens[*vocab.unk_id];
+  FastJson model = {{"type", "BPE"},
+                    {"dropout", nullptr},
+                    {"unk_token", unknown},
+                    {"continuing_subword_prefix", nullptr},
+                    {"end_of_word_suffix", nullptr},
+                    {"fuse_unk", words.byte_fallback},
+                    {"byte_fallback", words.byte_fallback},
+                    {"ignore_merges", words.whole_words}};
+  model["merges"] = std::move(words.merges);
+  return model;
+}
+
 }  // namespace
 
 Result<GgufTokenizer> convert_gguf_vocab(const GgufVocab& vocab) {
-  TENON_TRY(const SplitRule rule, find_rule(vocab));
   TENON_OK(check(vocab));
-  TENON_TRY(FastJson merges, merge_pairs(vocab.merges));
+  TENON_TRY(GgufWords words, words_of(vocab));
 
   GgufTokenizer out;
   out.repeated.vocab_size = static_cast<int32_t>(vocab.tokens.size());
@@ -199,22 +225,14 @@ Result<GgufTokenizer> convert_gguf_vocab(const GgufVocab& vocab) {
       added.push_back(added_token(id, token, special));
   }
 
-  FastJson model = {{"type", "BPE"},
-                    {"dropout", nullptr},
-                    {"unk_token", nullptr},
-                    {"continuing_subword_prefix", nullptr},
-                    {"end_of_word_suffix", nullptr},
-                    {"fuse_unk", false},
-                    {"byte_fallback", false},
-                    {"ignore_merges", rule.whole_words}};
+  FastJson model = model_of(vocab, words);
   model["vocab"] = std::move(ids);
-  model["merges"] = std::move(merges);
   FastJson file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   file["added_tokens"] = std::move(added);
-  file["normalizer"] = rule.nfc ? FastJson{{"type", "NFC"}} : FastJson(nullptr);
-  file["pre_tokenizer"] = pre_tokenizer(rule.split);
-  file["post_processor"] = post_processor(vocab, rule);
-  file["decoder"] = byte_level(true);
+  file["normalizer"] = std::move(words.normalizer);
+  file["pre_tokenizer"] = std::move(words.pre_tokenizer);
+  file["post_processor"] = post_processor(vocab, words.add_bos);
+  file["decoder"] = std::move(words.decoder);
   file["model"] = std::move(model);
   out.tokenizer_json = file.dump();
   return out;

@@ -18,7 +18,7 @@ namespace tenon::text {
 
 // Tokenizer metadata of a GGUF file (tokenizer.ggml.*), as plain data.
 struct GgufVocab {
-  std::string model;  // "gpt2" (byte-level BPE) now; "llama" (SentencePiece) is refused by name
+  std::string model;  // "gpt2" (byte-level BPE) or "llama" (SentencePiece)
   std::string pre;  // split rule, e.g. "smollm"
   std::vector<std::string> tokens;
   std::vector<int32_t> token_types;  // 1 normal, 3 control, 4 user defined, 6 byte; may be empty
@@ -26,6 +26,7 @@ struct GgufVocab {
   std::vector<std::string> merges;  // "left right"
   std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_eos;
+  std::optional<bool> add_space_prefix;  // SentencePiece: text begins with a space; default yes
 };
 // Out of checkpoint's TextFiles::gguf_vocab, whose types were checked when the file was read.
 GgufVocab gguf_vocab_of(const Json& metadata);

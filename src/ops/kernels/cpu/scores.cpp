@@ -1,4 +1,5 @@
-// Logits and routers' scores, a row at a time (declared in cpu.h): soft cap, softmax, argmax, weights.
+// Logits and routers' scores, a row at a time (declared in cpu.h): soft cap, softmax, argmax,
+// weights.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kernels/cpu/scores.cpp"
 #include <hwy/foreach_target.h>

@@ -231,6 +231,27 @@ TEST(Rotating, GoesBackWhileAllIsThere) {
   EXPECT_EQ(cache->bytes(), 0u);
 }
 
+// What a marked step keeps goes with the next step, or with the next mark.
+TEST(Rotating, KeepsOneRound) {
+  constexpr int kWindow = 24;
+  const Layer layer = layer_of({"rotating", plain_kv(), kWindow}, {0.25f, kWindow});
+  auto cache = layer.make();
+  cache->open(0);
+  layer.advance_to(*cache, 0, 2 * kWindow, 1);
+  const uint64_t plain = cache->bytes();
+  cache->mark(0);
+  layer.feed(*cache, 0, 48, 52);
+  EXPECT_GT(cache->bytes(), 2 * plain);
+  layer.feed(*cache, 0, 52, 53);
+  EXPECT_EQ(cache->bytes(), plain);
+  EXPECT_THROW(cache->rollback(0, 52), std::logic_error);
+  cache->mark(0);
+  layer.feed(*cache, 0, 53, 57);
+  cache->mark(0);
+  EXPECT_THROW(cache->rollback(0, 55), std::logic_error);
+  EXPECT_EQ(cache->len(0), 57);
+}
+
 TEST(Rotating, AWindowNarrowerThanTheRing) {
   const Layer layer = layer_of({"rotating", plain_kv(), 24}, {0.25f, 7});
   const Layer full = layer_of({"full", plain_kv(), 7}, {0.25f, 7});

@@ -88,6 +88,7 @@ void CacheSet::rollback(int slot, int len) {
 
 std::vector<Snapshot> CacheSet::save(int slot) const {
   std::vector<Snapshot> snapshots;
+  snapshots.reserve(layers_.size());
   for (const auto& layer : layers_) snapshots.push_back(layer->save(slot));
   return snapshots;
 }

@@ -12,7 +12,7 @@ namespace tenon::cache {
 template <class Row>
 class RowMap {
  public:
-  void open(int slot, Row row) {
+  void open(int slot, Row&& row) {
     if (!rows_.try_emplace(slot, std::move(row)).second)
       throw std::logic_error(fmt::format("[cache.open] slot {} is open", slot));
   }

@@ -5,7 +5,7 @@ namespace tenon::cache {
 mx::array causal_mask(int num_new, int offset, int window) {
   const mx::array keys = mx::expand_dims(mx::arange(offset + num_new), 0);
   const mx::array queries = mx::expand_dims(mx::arange(offset, offset + num_new), 1);
-  const mx::array causal = mx::greater_equal(queries, keys);
+  mx::array causal = mx::greater_equal(queries, keys);
   if (window == 0) return causal;
   return mx::logical_and(causal, mx::less(queries, keys + mx::array(window)));
 }

@@ -305,8 +305,8 @@ INSTANTIATE_TEST_SUITE_P(Registry, Kind, ::testing::ValuesIn(variants()),
 
 // Layers of different kinds as one.
 TEST(CacheSet, RowsLiveInAllLayersOrInNone) {
-  const Layer attention(Variant{"", "mlx", {"full", plain_kv()}, {0.25f}});
-  const Layer delta(Variant{"", "mlx", {"recurrent", plain_kv(), 0, kDelta}, {}});
+  const Layer attention(Variant{"", "tenon", {"paged", plain_kv()}, {0.25f}});
+  const Layer delta(Variant{"", "tenon", {"recurrent", plain_kv(), 0, kDelta}, {}});
   auto set = *CacheSet::make({attention.variant.plan, delta.variant.plan}, *attention.kernels);
   set.open(0);
   attention.feed(set.layer(0), 0, 0, 9);

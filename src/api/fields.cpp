@@ -119,6 +119,13 @@ Status read_ignore_eos(const Json& value, Reader& r) {
   return {};
 }
 
+// mlx-lm's name. 0: this reply is made without drafts. No value changes a token.
+Status read_num_draft_tokens(const Json& value, Reader& r) {
+  TENON_TRY(const int64_t n, as_int(value, "num_draft_tokens", 0, engine::kDraftDepthMax));
+  r.out.draft_depth = static_cast<int>(n);
+  return {};
+}
+
 Status read_add_generation_prompt(const Json& value, Reader& r) {
   TENON_TRY(r.out.add_generation_prompt, as_bool(value, "add_generation_prompt"));
   return {};
@@ -172,6 +179,7 @@ constexpr OtherField kOthers[] = {
     {"stream", kBoth, read_stream},
     {"stream_options", kBoth, read_stream_options},
     {"ignore_eos", kBoth, read_ignore_eos},
+    {"num_draft_tokens", kBoth, read_num_draft_tokens},
     {"add_generation_prompt", kChat, read_add_generation_prompt},
     {"continue_final_message", kChat, read_continue_final_message},
     {"chat_template_kwargs", kChat, read_template_kwargs},
@@ -225,7 +233,6 @@ constexpr UnsupportedField kUnsupported[] = {
     {"documents", ""},
     {"adapters", ""},
     {"draft_model", ""},
-    {"num_draft_tokens", ""},
     {"min_tokens", "0"},
     {"stop_token_ids", "[]"},
 };

@@ -26,6 +26,7 @@ struct GenerateOptions {
   bool include_usage = false;
   bool include_progress = false;
   bool ignore_end = false;
+  int draft_depth = -1;  // -1: the server's way
   bool continue_final_message = false;
   std::optional<bool> add_generation_prompt;
   Json template_kwargs = Json::object();

@@ -67,6 +67,7 @@ Status ReplyStream::submit_row(std::vector<int32_t> ids, uint32_t choice) {
   request.max_tokens = static_cast<int>(std::min(wanted, room));
   request.ignore_end = options_.ignore_end;
   request.top_logprobs = options_.top_logprobs;
+  request.draft_depth = options_.draft_depth;
   request.want_progress = options_.stream && options_.include_progress;
   request.on_event = [self = shared_from_this()] { self->wake(); };
   TENON_TRY(auto generation, engine_.submit(std::move(request)));

@@ -5,10 +5,10 @@
 // else's business.
 //
 // Rollback: rollback(slot, len) forgets all but the first len tokens. State that grows can always
-// do that; state that does not (recurrent, or a window's ring) can go back to the last mark(slot)
-// at most, and keeps what it needs for that until the next mark, a rollback, or the next step
-// without a mark. A round marks each row it may roll back. Going back to nothing is always
-// possible.
+// do that; state that does not (recurrent, or a window's ring) keeps what it needs for it from
+// mark(slot) on: until the next rollback or mark it can go back to the mark, and into the step
+// behind the mark while there was no other. A rollback to the present length lets go of the mark.
+// Going back to nothing is always possible.
 //
 // Snapshots: save, close, open, load and go on equals never having stopped, bit for bit.
 // Thread: the engine's; a Snapshot is plain bytes, anybody's. Units: tokens, bytes. Shapes: q [N,

@@ -12,8 +12,9 @@
 //   20, 21 Recurrent.RefusesOtherLengths      22 ThousandRounds
 //   27 SnapshotGoesOn, SnapshotThatDoesNotFit (in memory: files are the disk tier's)
 //   30 HeldArraysStayWhole
-// 10 and 11 have no counterpart: rows are slots of their own and never merge. 12, 15, 16 and 24 to
-// 26 are arithmetic (ops/delta_test.cpp); 23, 28 and 29 belong to parts that are not built here.
+// More of each: spec_cases_test.cpp, spec_recurrent_test.cpp (there also 12, 15, 16; 10 and 11 as
+// snapshots: rows are slots of their own and never merge). 24 to 26 are Metal's; 23, 28 and 29
+// belong to parts that are not built here.
 #include <gtest/gtest.h>
 
 #include "cache/test_rows.h"
@@ -93,6 +94,26 @@ TEST_P(Kind, RollbackThenAppendEqualsNeverAppended) {
       if (keep > 0) layer.feed(*plain, 0, base, base + keep);
       EXPECT_TRUE(same_bits(go_on(*back, 0, base + keep), go_on(*plain, 0, base + keep)))
           << base << " + " << keep;
+    }
+}
+
+// A chain of steps goes back to the mark as if none had come: what drafting models do.
+TEST_P(Kind, ManyStepsGoBackToTheMark) {
+  const int w = variant().window();
+  for (int base : {1, w - 2, w, 2 * w + 3, 3 * w - 7})
+    for (int num : {1, 2, 9}) {
+      auto back = layer.make(), plain = layer.make();
+      for (LayerCache* cache : {back.get(), plain.get()}) {
+        cache->open(0);
+        layer.advance_to(*cache, 0, std::max(1, base - 4), 300);
+        layer.advance_to(*cache, 0, base, 1);
+      }
+      back->mark(0);
+      layer.advance_to(*back, 0, base + num, 1);
+      layer.feed(*back, 0, base + num, base + num + 70);
+      back->rollback(0, base);
+      EXPECT_EQ(back->len(0), base);
+      EXPECT_TRUE(same_bits(go_on(*back, 0, base), go_on(*plain, 0, base))) << base << " + " << num;
     }
 }
 

@@ -68,6 +68,8 @@ class Weights {
   Status rename_prefix(std::string_view from, std::string_view to);
   // Declares tensors whose name contains `part` as deliberately unused.
   void drop(std::string_view part);
+  // Declares them as unused unless somebody takes them after all.
+  void spare(std::string_view part);
   // Error listing the first ten tensors that nobody took.
   Status finish() const;
 
@@ -78,6 +80,7 @@ class Weights {
   struct Slot {
     WeightView view;  // under its stored name
     bool taken = false;
+    bool spared = false;
   };
   std::vector<std::pair<std::string, Slot>> slots_;  // sorted by name
   std::string source_;  // file or folder, for messages

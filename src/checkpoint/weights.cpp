@@ -185,9 +185,16 @@ void Weights::drop(std::string_view part) {
     if (name.find(part) != std::string::npos) entry.taken = true;
 }
 
+void Weights::spare(std::string_view part) {
+  for (auto& [name, entry] : slots_)
+    if (name.find(part) != std::string::npos) entry.spared = true;
+}
+
 Status Weights::finish() const {
   constexpr size_t kListed = 10;
-  const std::vector<std::string> left = names();
+  std::vector<std::string> left;
+  for (const auto& [name, entry] : slots_)
+    if (!entry.taken && !entry.spared) left.push_back(name);
   if (left.empty()) return {};
   std::string list;
   for (size_t i = 0; i < left.size() && i < kListed; ++i)

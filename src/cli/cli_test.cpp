@@ -191,7 +191,7 @@ TEST(Cli, EveryVerbHasHelpAndUniqueFlags) {
 TEST(Cli, FlagsOfMissingFeaturesAreUnknown) {
   for (const char* flag :
        {"--memory-budget", "--prefix-cache", "--disk-cache", "--models-dir", "--pin", "--idle-ttl",
-        "--admin-key-file", "--tls-cert", "--deadline", "--draft-depth", "--expert-budget"}) {
+        "--admin-key-file", "--tls-cert", "--deadline", "--expert-budget"}) {
     EXPECT_EQ(run_words({"serve", flag, "1"}), 2) << flag;
   }
 }

@@ -25,7 +25,6 @@ class ModelFlags {
   engine::EngineOptions options_;
   std::string model_;
   std::string log_level_;
-  std::string draft_ = "auto";  // auto and none mean the same until a draft source exists
 };
 
 }  // namespace tenon::cli

@@ -46,6 +46,7 @@ class Assembler {
     if (!over_) take(reply_.finish());
   }
   bool stopped() const { return stopped_; }
+  bool over() const { return over_; }
 
  private:
   void take(const text::Reply::Delta& delta) {
@@ -85,6 +86,7 @@ Result<StreamedReply> stream_reply(engine::Engine& engine, const engine::Model& 
   StreamedReply out;
   Assembler assembler(model, std::move(stops), on_text, out);
   PrefillBar bar(start);
+  int num_tokens = 0;
   for (;;) {
     // Short waits: a signal does not wake a condition variable.
     std::optional<engine::Event> event = generation->events.pop_for(std::chrono::milliseconds(50));
@@ -97,6 +99,8 @@ Result<StreamedReply> stream_reply(engine::Engine& engine, const engine::Model& 
     if (auto* token = std::get_if<engine::Token>(&*event)) {
       bar.done();
       if (out.stats.first_token_ms == 0) out.stats.first_token_ms = ms_since(start);
+      // What was drawn before the engine saw the cancel is no part of the reply.
+      if (!out.interrupted && !assembler.over()) ++num_tokens;
       bool more = out.interrupted || token->end || assembler.push(token->id);
       if (!more) generation->cancel();
     }
@@ -104,6 +108,8 @@ Result<StreamedReply> stream_reply(engine::Engine& engine, const engine::Model& 
       bar.done();
       out.reason = assembler.stopped() ? FinishReason::stop : finished->reason;
       out.stats.usage = finished->usage;
+      out.stats.usage.completion_tokens = num_tokens;
+      out.stats.drafts = finished->drafts;
       out.stats.total_ms = ms_since(start);
       if (out.reason == FinishReason::error) return finished->error;
       if (!out.interrupted) assembler.finish();
@@ -120,9 +126,12 @@ std::string describe(const ReplyStats& stats) {
                                  rate(computed, stats.first_token_ms));
   if (usage.cached_tokens > 0) text += fmt::format(" ({} from cache)", usage.cached_tokens);
   double decode_ms = stats.total_ms - stats.first_token_ms;
-  return text + fmt::format(", {} tokens at {:.1f}/s, first after {:.0f} ms",
-                            usage.completion_tokens, rate(usage.completion_tokens - 1, decode_ms),
-                            stats.first_token_ms);
+  text += fmt::format(", {} tokens at {:.1f}/s, first after {:.0f} ms", usage.completion_tokens,
+                      rate(usage.completion_tokens - 1, decode_ms), stats.first_token_ms);
+  if (const engine::DraftStats& drafts = stats.drafts; drafts.drafted > 0)
+    text += fmt::format("; {} drafted, {} accepted in {} rounds", drafts.drafted, drafts.accepted,
+                        drafts.rounds);
+  return text;
 }
 
 }  // namespace tenon::cli

@@ -12,6 +12,7 @@ namespace tenon::cli {
 
 struct ReplyStats {
   engine::Usage usage;
+  engine::DraftStats drafts;
   double first_token_ms = 0;  // from submit, as the reader saw it
   double total_ms = 0;
 };

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <charconv>
+
 #include "decode/drafts.h"
 
 namespace tenon::decode {
@@ -5,7 +8,7 @@ namespace tenon::decode {
 namespace {
 struct Source {
   const char* name;
-  Result<std::unique_ptr<DraftSource>> (*make)(std::string_view);
+  Result<std::unique_ptr<DraftSource>> (*make)(const DraftSpec&, const DraftContext&);
 };
 constexpr Source kSources[] = {
 #define ENTRY(source) {#source, make_##source},
@@ -20,14 +23,59 @@ std::vector<std::string> draft_sources() {
   return names;
 }
 
-Result<std::unique_ptr<DraftSource>> make_draft_source(const std::string& spec) {
-  const size_t colon = spec.find(':');
-  const std::string name = spec.substr(0, colon);
+Result<DraftSpec> parse_draft_spec(std::string_view text) {
+  DraftSpec spec;
+  const size_t colon = text.find(':');
+  spec.source = text.substr(0, colon);
+  const std::vector<std::string> names = draft_sources();
+  if (std::find(names.begin(), names.end(), spec.source) == names.end())
+    return unsupported("--draft {}: this build has {}", text, fmt::join(names, ", "));
+  std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  // A path comes first; what has no equals sign belongs to it, commas included.
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string_view part = rest.substr(0, comma);
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos && spec.options.empty())
+      spec.path += (spec.path.empty() ? "" : ",") + std::string(part);
+    else if (equals == std::string_view::npos || equals == 0)
+      return invalid("--draft {}: '{}' is not key=value", text, part);
+    else if (!spec.options.emplace(part.substr(0, equals), part.substr(equals + 1)).second)
+      return invalid("--draft {}: {} is given twice", text, part.substr(0, equals));
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+  }
+  return spec;
+}
+
+Status check_draft_spec(const DraftSpec& spec, bool takes_path,
+                        const std::vector<std::string>& options) {
+  if (!takes_path && !spec.path.empty())
+    return invalid("--draft {}:{}: {} takes no path", spec.source, spec.path, spec.source);
+  for (const auto& [key, value] : spec.options)
+    if (std::find(options.begin(), options.end(), key) == options.end())
+      return invalid("--draft {}: no option '{}'{}", spec.source, key,
+                     options.empty() ? "" : fmt::format(" (there are {})", fmt::join(options, ", ")));
+  return {};
+}
+
+Result<int> draft_option(const DraftSpec& spec, const std::string& name, int otherwise, int min,
+                         int max) {
+  const auto it = spec.options.find(name);
+  if (it == spec.options.end()) return otherwise;
+  int value = 0;
+  const char* end = it->second.data() + it->second.size();
+  const auto [stop, error] = std::from_chars(it->second.data(), end, value);
+  if (error != std::errc() || stop != end || value < min || value > max)
+    return invalid("--draft {}: {}={} must be {} to {}", spec.source, name, it->second, min, max);
+  return value;
+}
+
+Result<std::unique_ptr<DraftSource>> make_draft_source(const DraftSpec& spec,
+                                                       const DraftContext& context) {
   for (const Source& source : kSources)
-    if (name == source.name)
-      return source.make(colon == std::string::npos ? std::string_view()
-                                                    : std::string_view(spec).substr(colon + 1));
-  return unsupported("--draft {}: this build has {}", spec, fmt::join(draft_sources(), ", "));
+    if (spec.source == source.name) return source.make(spec, context);
+  return unsupported("--draft {}: this build has {}", spec.source,
+                     fmt::join(draft_sources(), ", "));
 }
 
 }  // namespace tenon::decode

@@ -1,12 +1,19 @@
-// The makers that drafts/<source>.cpp define, one per ENTRY in drafts.def. `argument`: what follows
-// the colon in --draft source:argument.
+// The makers that drafts/<source>.cpp define, one per ENTRY in drafts.def, and what they share.
 #pragma once
 #include "decode/decode.h"
 
 namespace tenon::decode {
 
-#define ENTRY(source) Result<std::unique_ptr<DraftSource>> make_##source(std::string_view argument);
+#define ENTRY(source)                                                       \
+  Result<std::unique_ptr<DraftSource>> make_##source(const DraftSpec& spec, \
+                                                     const DraftContext& context);
 #include "decode/drafts.def"
 #undef ENTRY
+
+// Errors: invalid, naming what the source does not take.
+Status check_draft_spec(const DraftSpec& spec, bool takes_path,
+                        const std::vector<std::string>& options);
+Result<int> draft_option(const DraftSpec& spec, const std::string& name, int otherwise, int min,
+                         int max);
 
 }  // namespace tenon::decode

@@ -154,8 +154,21 @@ int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, doub
 StepSampler::StepSampler(SamplingParams params, int top_logprobs)
     : params_(std::move(params)), top_logprobs_(top_logprobs) {}
 
+bool StepSampler::is_argmax() const { return params_.temperature == 0 && !has_penalties(params_); }
+
 Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const int32_t> history,
                                 uint32_t step) {
+  return draw(logits, history, step, top_logprobs_);
+}
+
+int32_t StepSampler::guess(std::span<const float> logits, std::span<const int32_t> history,
+                           uint32_t step) {
+  const auto drawn = draw(logits, history, step, -1);
+  return drawn.ok() ? drawn->id : -1;
+}
+
+Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const int32_t> history,
+                                uint32_t step, int top_logprobs) {
   work_.assign(logits.begin(), logits.end());
   if (has_penalties(params_)) penalize(work_, history, params_);
   const int32_t best = best_id(work_);
@@ -163,7 +176,7 @@ Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const i
   const bool greedy = params_.temperature == 0;
   Drawn drawn;
   drawn.id = best;
-  if (greedy && top_logprobs_ < 0) return drawn;
+  if (greedy && top_logprobs < 0) return drawn;
 
   log_softmax(work_, work_[best], weights_);
   if (!greedy) {
@@ -180,9 +193,9 @@ Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const i
     drawn.id = pick(candidates_, work_, p.temperature,
                     uniform(p.seed, step, p.choice, DrawPurpose::token), weights_);
   }
-  if (top_logprobs_ >= 0) {
+  if (top_logprobs >= 0) {
     drawn.logprob = work_[drawn.id];
-    drawn.top = top_of(work_, top_logprobs_);
+    drawn.top = top_of(work_, top_logprobs);
   }
   return drawn;
 }

@@ -38,7 +38,10 @@ struct Model {
   std::string kernels;  // "mlx" or "tenon"
   std::string dtype;  // of activations
   std::string device;  // "cpu", "cuda", "metal"
+  std::string draft;  // the draft source: "none", "ngram", ...
 };
+
+constexpr int kDraftDepthMax = 64;  // drafts of one row in one round
 
 struct GenerationRequest {
   std::string model;  // empty: the default one
@@ -49,6 +52,8 @@ struct GenerationRequest {
   int top_logprobs = -1;  // -1: none wanted; 0..20: the chosen token's, plus so many of the best
   bool want_progress = false;  // Progress events during prefill
   bool want_logits = false;  // Logits events: every position's row, for `tenon logits`
+  // Drafts in every round; 0: none, -1: as they pay. Changes no token.
+  int draft_depth = -1;
   int64_t deadline_ms = 0;  // 0: none; else from submit, after which the request ends with an error
   std::function<void()> on_event;  // runs on the engine thread after each event; must be quick
 };
@@ -73,6 +78,14 @@ struct Usage {
   int completion_tokens = 0;  // every token drawn, an end id included
   int cached_tokens = 0;
 };
+// Of speculative decoding; changes no token.
+struct DraftStats {
+  uint64_t rounds = 0;  // that verified drafts
+  uint64_t drafted = 0, accepted = 0;
+  std::vector<uint64_t> drafted_at, accepted_at;  // by position in the round
+  void add(int num_drafted, int num_accepted);
+  void add(const DraftStats& other);
+};
 struct Timing {
   double queue_ms = 0, prefill_ms = 0, decode_ms = 0;
 };
@@ -81,6 +94,7 @@ struct Finished {
   Error error;  // meaningful when reason is error
   Usage usage;
   Timing timing;
+  DraftStats drafts;
 };
 using Event = std::variant<Progress, Token, Logits, Finished>;
 
@@ -108,6 +122,7 @@ struct Stats {
   uint64_t kv_bytes = 0, weight_bytes = 0;
   uint64_t kv_copies = 0;  // whole-buffer copies of KV by donation failures; 0 under `tenon`
   double prefill_tok_s = 0, decode_tok_s = 0;  // of recent steps
+  DraftStats drafts;
 };
 
 class Engine {
@@ -131,6 +146,8 @@ struct EngineOptions {
   std::string kernels = "auto";  // auto, mlx, tenon
   std::string dtype = "auto";  // auto, float32, bfloat16, float16
   std::string kv = "auto";  // auto, f32, f16, bf16, q8, q4
+  std::string draft = "auto";  // decode::parse_draft_spec, or auto: what the checkpoint brings
+  int draft_depth = -1;  // drafts in every round; -1: as they pay
   std::string chat_template_file;  // overrides the checkpoint's
   int threads = 0;  // 0: physical cores
   int context_len = 0;  // 0: the model's, capped by memory

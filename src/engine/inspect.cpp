@@ -52,6 +52,7 @@ Result<Json> inspect(const EngineOptions& options) try {
   TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(options.model_path));
   TENON_TRY(const Choice choice, choose(options, *checkpoint, checkpoint->weights()));
   TENON_TRY(const auto card, make_card(options, *checkpoint));
+  const bool has_head = graph::has_draft_head(checkpoint->weights());
   const Json weights = weights_json(checkpoint->weights());
   TENON_TRY(const auto audited,
             graph::build(choice.resolved, checkpoint->manifest(), checkpoint->weights(),
@@ -73,7 +74,8 @@ Result<Json> inspect(const EngineOptions& options) try {
                {{"device", choice.device_name},
                 {"kernels", choice.kernels->name()},
                 {"dtype", ops::dtype_name(choice.dtype)},
-                {"kv", choice.kv.text()}}}};
+                {"kv", choice.kv.text()},
+                {"draft_head", has_head}}}};
 } catch (const std::exception& e) {
   return internal("{}: {}", options.model_path, e.what());
 }

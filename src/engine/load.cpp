@@ -43,9 +43,12 @@ uint64_t cache_budget(uint64_t weight_bytes) {
 }
 
 // A context that the machine can hold, and the bytes caches may take in all.
-Status account(const EngineOptions& options, const graph::Model& model, double bytes_per_token,
-               Model& card, uint64_t& cache_bytes_max) {
-  cache_bytes_max = cache_budget(model.shape().weight_bytes);
+Status account(const EngineOptions& options, graph::Model& model,
+               const decode::DraftSource* drafts, Model& card, uint64_t& cache_bytes_max) {
+  const double bytes_per_token =
+      model.caches().bytes_per_token() + (drafts ? drafts->bytes_per_token() : 0);
+  cache_bytes_max =
+      cache_budget(model.shape().weight_bytes + (drafts ? drafts->weight_bytes() : 0));
   const int stated = model.shape().context_len > 0 ? model.shape().context_len : kDefaultContext;
   card.context_len = options.context_len > 0 ? options.context_len : stated;
   if (options.context_len > stated)
@@ -145,16 +148,21 @@ Result<LoadedModel> load_model(const EngineOptions& options) try {
   report(options, "weights", 0.2);
   TENON_TRY(auto model, graph::build(choice.resolved, checkpoint->manifest(), weights,
                                      {choice.kernels, choice.dtype, choice.kv}));
-  TENON_OK(weights.finish());
   LoadedModel loaded;
-  TENON_OK(
-      account(options, *model, model->caches().bytes_per_token(), *card, loaded.cache_bytes_max));
+  TENON_TRY(loaded.drafts, load_drafts(options, choice, *card, *checkpoint, *model));
+  TENON_OK(weights.finish());
+  TENON_OK(account(options, *model, loaded.drafts.get(), *card, loaded.cache_bytes_max));
   card->vocab_size = model->shape().vocab_size;
   card->prompt_bytes_max = prompt_bytes_max(*card);
   card->profile_id = choice.resolved.profile->id;
   card->kernels = choice.kernels->name();
   card->dtype = ops::dtype_name(choice.dtype);
   card->device = choice.device_name;
+  card->draft = loaded.drafts ? loaded.drafts->name() : "none";
+  if (loaded.drafts && options.draft_depth < 0) {
+    report(options, "measuring", 0.95);
+    loaded.step_cost = decode::StepCost::measure(*model);
+  }
   loaded.card = std::move(card);
   loaded.graph = std::move(model);
   report(options, "ready", 1);

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "decode/decode.h"
 #include "engine/engine.h"
 #include "graph/graph.h"
 
@@ -10,6 +11,8 @@ namespace tenon::engine {
 struct LoadedModel {
   std::shared_ptr<const Model> card;
   std::unique_ptr<graph::Model> graph;  // arrays inside: freed on the engine thread
+  std::unique_ptr<decode::DraftSource> drafts;  // null: none; refers to graph
+  std::optional<decode::StepCost> step_cost;  // with drafts
   uint64_t cache_bytes_max = 0;         // what the ledger may hand out
 };
 
@@ -27,6 +30,12 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
 
 // Call on the thread that will use the model.
 Result<LoadedModel> load_model(const EngineOptions& options);
+
+// load_drafts.cpp: what --draft names; null for none. Takes what it needs of the target's weights.
+Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& options,
+                                                         const Choice& choice, const Model& card,
+                                                         checkpoint::Checkpoint& target,
+                                                         graph::Model& model);
 
 // card.cpp: names, words, ends and sampling defaults of a checkpoint.
 Result<std::shared_ptr<Model>> make_card(const EngineOptions& options,

@@ -33,6 +33,7 @@ struct Loop::Sequence {
   int computed = 0;
   int slot = -1;  // open in the caches; -1: none
   decode::StepSampler sampler;
+  DraftRecord drafts;
   Clock::time_point seated{}, first_token{};
 
   Sequence(uint64_t id_, Submission s)
@@ -44,6 +45,8 @@ struct Loop::Sequence {
     // Enough for most replies; a window of a million tokens is not paid for in advance.
     known.reserve(known.size() + std::min(from.request.max_tokens, kReserveTokens));
   }
+  // Tokens it may draw besides the next one.
+  int room() const { return from.request.max_tokens - num_drawn() - 1; }
   int num_drawn() const { return static_cast<int>(known.size()) - prompt_len; }
   void emit(Event event) {
     // The channel holds the whole reply by construction; a full one is a sizing error of ours.
@@ -55,12 +58,14 @@ struct Loop::Sequence {
 Loop::Loop(LoadedModel model, const EngineOptions& options, StatsBoard* board,
            std::function<void()> on_finished)
     : model_(std::move(model)),
+      speculation_(std::move(model_.drafts), std::move(model_.step_cost), options.draft_depth),
       options_(options),
       board_(board),
       on_finished_(std::move(on_finished)),
       ledger_(model_.cache_bytes_max),
-      scheduler_({options.max_batch, options.max_queue, model_.graph->caches().bytes_per_token(),
-                  model_.graph->caches().row_bytes()},
+      scheduler_({options.max_batch, options.max_queue,
+                  model_.graph->caches().bytes_per_token() + speculation_.bytes_per_token(),
+                  model_.graph->caches().row_bytes() + speculation_.row_bytes()},
                  &ledger_) {
   publish();
 }
@@ -123,15 +128,12 @@ void Loop::step() {
   std::vector<decode::RowWork> work;
   int num_tokens = 0, num_prefill = 0;
   const auto started = Clock::now();
-  std::vector<decode::RowOutcome> outcomes;
+  decode::RoundOutcome round;
+  std::vector<Speculation::Row> rows;
   try {
     for (const sched::PlannedRow& row : plan) {
       Sequence& s = *sequences_.at(row.id);
-      if (row.opened) {
-        model_.graph->caches().open(row.slot);
-        s.slot = row.slot;
-        s.seated = started;
-      }
+      if (row.opened) open_row(s, row.slot);
       num_tokens += row.count;
       if (row.count > 1 || s.num_drawn() == 0) num_prefill += row.count;
       work.push_back({.slot = row.slot,
@@ -142,17 +144,23 @@ void Loop::step() {
                       .sampler = &s.sampler,
                       .want_logits = s.from.request.want_logits});
     }
-    outcomes = decode::run_round(*model_.graph, work);
+    for (size_t i = 0; i < plan.size(); ++i) {
+      Sequence& s = *sequences_.at(plan[i].id);
+      rows.push_back({&work[i], &s.drafts, s.room()});
+    }
+    speculation_.plan(rows);
+    round = decode::run_round(*model_.graph, speculation_.source(), work);
   } catch (const std::exception& e) {
     fail_rows(plan, e.what());
     return;
   }
+  speculation_.learn(rows, round);
   std::vector<sched::RowResult> results;
   std::vector<uint64_t> done;
   for (size_t i = 0; i < plan.size(); ++i) {
     Sequence& s = *sequences_.at(plan[i].id);
     sched::RowResult result{plan[i].id, 0, 0, false};
-    commit_row(s, outcomes[i], result);
+    commit_row(s, round.rows[i], result);
     if (result.finished) done.push_back(result.id);
     results.push_back(result);
   }
@@ -160,6 +168,20 @@ void Loop::step() {
   for (uint64_t id : done) sequences_.erase(id);
   ++totals_.steps;
   measure(num_tokens, num_prefill, ms_between(started, Clock::now()) / 1000);
+}
+
+void Loop::open_row(Sequence& s, int slot) {
+  model_.graph->caches().open(slot);
+  s.slot = slot;
+  s.seated = Clock::now();
+  speculation_.open(s.drafts, slot, s.from.request.draft_depth);
+}
+
+void Loop::close_row(Sequence& s) {
+  if (s.slot < 0) return;
+  speculation_.close(s.drafts, s.slot);
+  model_.graph->caches().close(s.slot);
+  s.slot = -1;
 }
 
 bool Loop::ends(const Sequence& s, int32_t id) const {
@@ -172,8 +194,7 @@ void Loop::commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult
   s.computed = outcome.computed;
   result.computed = outcome.computed;
   const auto close = [&](FinishReason reason, Error error) {
-    model_.graph->caches().close(s.slot);
-    s.slot = -1;
+    close_row(s);
     result.finished = true;
     finish(s, reason, std::move(error));
   };
@@ -219,7 +240,7 @@ void Loop::fail_rows(const std::vector<sched::PlannedRow>& plan, const std::stri
 void Loop::remove(uint64_t id, FinishReason reason, Error error) {
   scheduler_.remove(id);
   Sequence& s = *sequences_.at(id);
-  if (s.slot >= 0) model_.graph->caches().close(s.slot);
+  close_row(s);
   finish(s, reason, std::move(error));
   sequences_.erase(id);
 }
@@ -227,7 +248,8 @@ void Loop::remove(uint64_t id, FinishReason reason, Error error) {
 void Loop::finish(Sequence& s, FinishReason reason, Error error) {
   const auto now = Clock::now();
   const auto never = Clock::time_point{};
-  Finished end{reason, std::move(error), {s.prompt_len, s.num_drawn(), 0}, {}};
+  Finished end{reason, std::move(error), {s.prompt_len, s.num_drawn(), 0}, {}, s.drafts.stats};
+  totals_.drafts.add(s.drafts.stats);
   end.timing.queue_ms = ms_between(s.from.arrived, s.seated == never ? now : s.seated);
   if (s.seated != never)
     end.timing.prefill_ms = ms_between(s.seated, s.first_token == never ? now : s.first_token);
@@ -262,7 +284,7 @@ void Loop::publish() {
   totals_.waiting = scheduler_.num_waiting();
   totals_.kv_bytes = model_.graph->caches().bytes();
   totals_.kv_copies = model_.graph->caches().copies();
-  totals_.weight_bytes = model_.graph->shape().weight_bytes;
+  totals_.weight_bytes = model_.graph->shape().weight_bytes + speculation_.weight_bytes();
   board_->update([&](Stats& stats) {
     const bool ready = stats.ready;
     const uint64_t refused = stats.refused;

@@ -13,6 +13,7 @@
 
 #include "decode/decode.h"
 #include "engine/loaded.h"
+#include "engine/speculation.h"
 #include "sched/sched.h"
 
 namespace tenon::engine {
@@ -61,6 +62,8 @@ class Loop {
   int budget_tokens(bool any_decoding) const;
   bool ends(const Sequence& s, int32_t id) const;  // this id is an end for this request
   void step();
+  void open_row(Sequence& s, int slot);
+  void close_row(Sequence& s);
   void commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult& result);
   void emit_outcome(Sequence& s, decode::RowOutcome& outcome);
   void fail_rows(const std::vector<sched::PlannedRow>& plan, const std::string& why);
@@ -71,6 +74,7 @@ class Loop {
   void publish();
 
   LoadedModel model_;
+  Speculation speculation_;
   const EngineOptions options_;
   StatsBoard* board_;
   std::function<void()> on_finished_;

@@ -22,7 +22,8 @@ class ToyModel final : public graph::Model {
   }
   const graph::ModelShape& shape() const override { return shape_; }
   cache::CacheSet& caches() override { return caches_; }
-  mx::array hidden(const mx::array& ids, ops::Rows rows) override {
+  mx::array embed(const mx::array& ids) override { return ids; }
+  mx::array hidden(const mx::array& ids, ops::Rows rows, graph::Taps*) override {
     num_rows_max = std::max(num_rows_max, static_cast<int>(rows.size()));
     const int n = ids.shape(0);
     const mx::array kv = mx::ones({n, 1, 4});
@@ -59,8 +60,8 @@ struct Fixture {
     card->device = "cpu";
     auto model = std::make_unique<ToyModel>();
     toy = model.get();
-    loop = std::make_unique<Loop>(LoadedModel{card, std::move(model), 1 << 20}, options, &board,
-                                  [this] { ++finished; });
+    LoadedModel loaded{.card = card, .graph = std::move(model), .cache_bytes_max = 1 << 20};
+    loop = std::make_unique<Loop>(std::move(loaded), options, &board, [this] { ++finished; });
   }
   std::shared_ptr<Generation> submit(std::vector<int32_t> prompt, int max_tokens,
                                      int64_t deadline_ms = 0) {

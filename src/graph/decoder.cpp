@@ -23,7 +23,10 @@ class Decoder final : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   cache::CacheSet& caches() override { return caches_; }
-  mx::array hidden(const mx::array& ids, ops::Rows rows) override;
+  mx::array embed(const mx::array& ids) override {
+    return kernels_->embed(ids, *embedding_, dtype_);
+  }
+  mx::array hidden(const mx::array& ids, ops::Rows rows, Taps* taps) override;
   mx::array logits(const mx::array& hidden) override;
 
  private:
@@ -47,9 +50,9 @@ class Decoder final : public Model {
   cache::CacheSet caches_;
 };
 
-mx::array Decoder::hidden(const mx::array& ids, ops::Rows rows) {
+mx::array Decoder::hidden(const mx::array& ids, ops::Rows rows, Taps* taps) {
   const ops::Kernels& k = *kernels_;
-  mx::array h = k.embed(ids, *embedding_, dtype_);
+  mx::array h = embed(ids);
   if (spec_.embedding_scale) h = h * ops::scalar_like(*spec_.embedding_scale, h);
   for (int i = 0; i < spec_.num_layers; ++i) {
     const Layer& layer = layers_[i];
@@ -57,8 +60,11 @@ mx::array Decoder::hidden(const mx::array& ids, ops::Rows rows) {
     const mx::array out = caches_.layer(i).attend(qkv, rows, layer.how);
     h = k.linear_add(out, *layer.o, h, layer.join);
     h = std::visit([&](const auto& block) { return k.feed_forward(h, block); }, layer.feed_forward);
+    if (taps) taps->see(i, h);
   }
-  return k.norm(h, *final_norm_);
+  h = k.norm(h, *final_norm_);
+  if (taps) taps->see(spec_.num_layers, h);
+  return h;
 }
 
 mx::array Decoder::logits(const mx::array& hidden) {

@@ -26,13 +26,26 @@ struct ModelShape {
   uint64_t weight_bytes = 0;
 };
 
+// Hidden states to look at on their way, for draft sources that read them. Index i in [0, L): the
+// residual stream after layer i; L: after the final norm.
+struct Taps {
+  std::vector<int> layers;       // ascending
+  std::vector<mx::array> found;  // [N, E] of each, once hidden() has run
+  void see(int index, const mx::array& h) {
+    for (int layer : layers)
+      if (layer == index) found.push_back(h);
+  }
+};
+
 class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelShape& shape() const = 0;
   virtual cache::CacheSet& caches() = 0;
+  virtual mx::array embed(const mx::array& ids) = 0;  // the table's rows, unscaled [N, E]
   // Appends each row's tokens to its caches. Rows are disjoint, in flat order, and cover ids.
-  virtual mx::array hidden(const mx::array& ids, ops::Rows rows) = 0;
+  // `taps` may be null.
+  virtual mx::array hidden(const mx::array& ids, ops::Rows rows, Taps* taps) = 0;
   virtual mx::array logits(const mx::array& hidden) = 0;
 };
 
@@ -60,6 +73,26 @@ struct BuildOptions {
 Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
                                      const profile::Manifest& manifest,
                                      checkpoint::Weights& weights, const BuildOptions& options);
+
+// A head for multi-token prediction: reads a target's hidden state at a position and the embedding
+// of the token behind it; its output is a hidden state for the target's logits() and for itself.
+class DraftHead {
+ public:
+  virtual ~DraftHead() = default;
+  virtual int hidden_size() const = 0;
+  virtual int block_size() const = 0;  // the pending token and the drafts it was made for
+  virtual uint64_t weight_bytes() const = 0;
+  virtual cache::CacheSet& caches() = 0;
+  // embedded, hidden [N, E] -> [N, E], after its own norm.
+  virtual mx::array forward(const mx::array& embedded, const mx::array& hidden, ops::Rows rows) = 0;
+};
+// From a target's own weights (tensors mtp.*), after the target took its own, or from a drafter's
+// folder. Errors: unsupported (no such head, or one this graph lacks), those of loading.
+Result<std::unique_ptr<DraftHead>> build_draft_head(const profile::Manifest& manifest,
+                                                    checkpoint::Weights& weights,
+                                                    const BuildOptions& options);
+// The checkpoint brings a head of its own.
+bool has_draft_head(const checkpoint::Weights& weights);
 
 // The dtype the checkpoint's floating weights are stored in.
 Result<mx::Dtype> stored_dtype(const checkpoint::Weights& weights);

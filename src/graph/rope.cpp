@@ -118,6 +118,12 @@ Result<ops::Rope> make_proportional(const RopeRequest& r, ops::Rope rope) {
 // default, mrope, linear, dynamic: a base, and what stretches positions.
 Result<ops::Rope> make_plain(const RopeRequest& r, const std::string& type, ops::Rope rope) {
   rope.base = static_cast<float>(r.base);
+  if (type == "mrope") {
+    // Of text all three are the same position.
+    const auto sections = r.scaling.find("mrope_section");
+    if (sections == r.scaling.end() || !sections->is_array() || sections->size() != 3)
+      return invalid("{}.mrope_section must be a list of 3 sizes", kWhere).at("mrope_section");
+  }
   if (type == "default" || type == "mrope") return rope;
   TENON_TRY(const double factor, factor_of(r.scaling));
   if (type == "linear") {

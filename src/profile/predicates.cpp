@@ -9,8 +9,7 @@ namespace {
 
 bool flag(const Json* value) { return value && value->is_boolean() && value->get<bool>(); }
 
-// A llama with exactly MiniCPM5-1B's dimensions. An absent tie_word_embeddings counts as untied
-// here.
+// A llama with exactly MiniCPM5-1B's dimensions that says its head is its own.
 bool is_minicpm5(const ConfigView& view) {
   const Json& text = *view.text;
   const Json* tied = given(text, "tie_word_embeddings");
@@ -20,7 +19,7 @@ bool is_minicpm5(const ConfigView& view) {
          number_or(text, "num_attention_heads", 0) == 16 &&
          number_or(text, "num_key_value_heads", 0) == 2 && number_or(text, "head_dim", 0) == 128 &&
          number_or(text, "vocab_size", 0) == 130560 &&
-         (!tied || (tied->is_boolean() && !tied->get<bool>()));
+         tied && tied->is_boolean() && !tied->get<bool>();
 }
 
 bool is_qwen35_type(std::string_view type) { return type == "qwen3_5" || type == "qwen3_5_text"; }

@@ -254,6 +254,9 @@ TEST(ProfileCase18, EachMiniCpm5ConditionCounts) {
   Json derived_head = minicpm5();
   derived_head.erase("head_dim");  // 1536 / 16 is 96
   EXPECT_EQ(id_of(derived_head), "universal-dense");
+  Json silent = minicpm5();
+  silent.erase("tie_word_embeddings");  // a llama that does not say is tied
+  EXPECT_EQ(id_of(silent), "universal-dense");
 }
 
 TEST(ProfileCase19, Qwen35Obstacles) {

@@ -22,6 +22,11 @@ Json describe(const engine::Stats& s) {
   out["kv_copies"] = s.kv_copies;
   out["prefill_tok_s"] = s.prefill_tok_s;
   out["decode_tok_s"] = s.decode_tok_s;
+  out["draft"] = {{"rounds", s.drafts.rounds},
+                  {"drafted", s.drafts.drafted},
+                  {"accepted", s.drafts.accepted},
+                  {"drafted_at", s.drafts.drafted_at},
+                  {"accepted_at", s.drafts.accepted_at}};
   return out;
 }
 
@@ -35,6 +40,7 @@ void handle(const Context& context, HttpRequest, std::shared_ptr<Response> respo
     item["kernels"] = model->kernels;
     item["dtype"] = model->dtype;
     item["device"] = model->device;
+    item["draft"] = model->draft;
     item["context_len"] = model->context_len;
     item["vocab_size"] = model->vocab_size;
     out["models"].push_back(std::move(item));

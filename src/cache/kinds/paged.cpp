@@ -1,7 +1,8 @@
 // Cache kind `paged`: rows as lists of pages, for kernel families that attend over pages in place.
 // A page belongs to one row; rolling back gives whole pages back and leaves the rest of the last
 // one to be written over. Nothing is ever copied. In a layer with a window, pages that no later
-// token sees are given back when the next step begins: until then the last one can be rolled back.
+// token sees are given back when the next step begins: until then the last one can be rolled back,
+// and what a marked token sees stays until the mark is let go of.
 #include <algorithm>
 #include <cstring>
 
@@ -54,6 +55,10 @@ class PagedCache final : public LayerCache {
     return pages_->attend(qkv, rows, tables, how);
   }
 
+  void mark(int slot) override {
+    Row& row = rows_.at(slot);
+    row.marked = row.len;
+  }
   void rollback(int slot, int len) override {
     Row& row = rows_.at(slot);
     const bool there = len == 0 || first_seen(len) >= row.num_given;
@@ -61,6 +66,7 @@ class PagedCache final : public LayerCache {
       refuse_rollback(len, row.len,
                       fmt::format("0, and {} and up", std::min(row.len, shortest(row))));
     shrink(row, len);
+    row.marked.reset();
   }
 
   Snapshot save(int slot) const override;
@@ -73,6 +79,7 @@ class PagedCache final : public LayerCache {
     std::vector<int> pages;  // -1: given back, behind the window
     int num_given = 0;  // of those, all at the front
     int len = 0;
+    std::optional<int> marked;
   };
 
   int num_pages(int len) const { return (len + pages_->page_tokens() - 1) / pages_->page_tokens(); }
@@ -92,7 +99,7 @@ class PagedCache final : public LayerCache {
   }
 
   void extend(Row& row, int num_new) {
-    const int seen = first_seen(row.len);
+    const int seen = first_seen(row.marked.value_or(row.len));
     if (row.num_given < seen) settle();
     for (; row.num_given < seen; ++row.num_given)
       pages_->give(std::exchange(row.pages[row.num_given], -1));

@@ -1,10 +1,9 @@
 // Cache kind `recurrent`: the state of a gated delta layer, of one size however long the row. What
-// went into it cannot be taken out, so a marked step keeps the state from before it and its inputs
+// went into it cannot be taken out, so a mark keeps the state, and the step behind it its inputs
 // [L, ...]; rolling back restores that state and advances it again by the inputs that stay. The
-// projections are never computed again: a product of other rows may round otherwise.
-//
-// A step that is not marked drops what the one before kept. Source: spec/caches.md 5;
-// https://arxiv.org/abs/2412.06464.
+// projections are never computed again: a product of other rows may round otherwise. Further steps
+// drop the inputs: from then on only the marked state itself can come back.
+// Source: spec/caches.md 5; https://arxiv.org/abs/2412.06464.
 #include "cache/arrays.h"
 #include "cache/row_map.h"
 
@@ -39,7 +38,7 @@ class RecurrentCache final : public LayerCache {
                     ops::Rows rows) override;
   void mark(int slot) override {
     Row& row = rows_.at(slot);
-    row.round = Round{row.len, std::nullopt, std::nullopt};
+    row.round = Round{row.len, false, std::nullopt, std::nullopt};
   }
   void rollback(int slot, int len) override;
 
@@ -56,11 +55,12 @@ class RecurrentCache final : public LayerCache {
   }
 
  private:
-  // Of a marked step. The state from before it is a handle: nobody writes into one.
+  // Since a mark. The state from before it is a handle: nobody writes into one.
   struct Round {
     int len = 0;
+    bool stepped = false;
     std::optional<ops::DeltaState> before;  // none: the row was empty
-    std::optional<ops::DeltaInputs> inputs;  // of its tokens; none: the step has not come yet
+    std::optional<ops::DeltaInputs> inputs;  // of the only step since
   };
   struct Row {
     std::optional<ops::DeltaState> state;  // none: no tokens yet
@@ -100,8 +100,9 @@ mx::array RecurrentCache::advance(const ops::DeltaInputs& inputs, const ops::Del
   for (const ops::RowSlice& slice : rows) {
     Row& row = rows_.at(slice.slot);
     check_offset(slice, row.len, true);
-    if (row.round && row.round->inputs) row.round.reset();  // that step was kept
-    if (row.round) {
+    if (row.round && row.round->stepped) {
+      row.round->inputs.reset();
+    } else if (row.round) {
       record(row, inputs, slice);
       mixer_ = mixer;
     }
@@ -124,6 +125,7 @@ void RecurrentCache::record(Row& row, const ops::DeltaInputs& inputs, const ops:
   // z gates what comes out and touches no state: b stands in its place.
   row.round->inputs = ops::DeltaInputs{own(inputs.qkv), b, b, own(inputs.a)};
   row.round->before = row.state;
+  row.round->stepped = true;
 }
 
 void RecurrentCache::replay(Row& row, const ops::DeltaInputs& inputs, int num) {
@@ -147,9 +149,13 @@ void RecurrentCache::rollback(int slot, int len) {
     row = {};
     return;
   }
-  if (!row.round || !row.round->inputs) refuse_rollback(len, row.len, "0: no marked step has come");
-  if (len < row.round->len || len > row.len)
-    refuse_rollback(len, row.len, fmt::format("{} (the mark) and up, or 0", row.round->len));
+  if (!row.round || !row.round->stepped)
+    refuse_rollback(len, row.len, "0: no marked step has come");
+  const bool inside = row.round->inputs && len > row.round->len && len < row.len;
+  if (len != row.round->len && !inside)
+    refuse_rollback(len, row.len,
+                    fmt::format("{} (the mark){}, or 0", row.round->len,
+                                row.round->inputs ? " and up" : ""));
   const Round round = std::move(*row.round);
   row = {round.before, round.len, std::nullopt};
   if (len > round.len) replay(row, *round.inputs, len - round.len);

@@ -4,9 +4,9 @@
 // Bits follow that order, so they depend on how tokens were cut into steps once the window is
 // passed: mlx-lm's do. Source: mlx-lm models/cache.py (RotatingKVCache, keep = 0).
 //
-// Rollback: to any length while every token is still there. Later only of a marked step: the arrays
-// from before it are kept, and the tokens that stay are appended to them anew, as if the step had
-// brought no others.
+// Rollback: to any length while every token is still there. Later only to a mark: the ring from
+// before the first step that forgot something is kept, and that step's tokens while it is the only
+// one; those that stay are appended to the ring anew, as if the step had brought no others.
 #include <algorithm>
 
 #include "cache/row_map.h"
@@ -81,9 +81,10 @@ class RotatingCache final : public LayerCache {
   }
 
  private:
-  // Of a marked step: the ring before it and what it appended, [1, K, L, D].
+  // Since a mark: the ring before the first step that forgot something, and what that step
+  // appended, [1, K, L, D], until there is another.
   struct Round {
-    std::optional<Ring> before;  // none: the step has not come yet
+    std::optional<Ring> before;
     std::optional<mx::array> k, v;
   };
   struct Row {
@@ -132,17 +133,18 @@ mx::array without_first(const mx::array& x, int num) {
 
 mx::array RotatingCache::append_and_attend(Row& row, const ops::RowSlice& slice, const mx::array& q,
                                            const ops::Qkv& qkv, const ops::Attend& how) {
-  if (row.round && row.round->before) row.round.reset();  // that step was kept
+  if (row.round && row.round->before) row.round->k = row.round->v = std::nullopt;
   // A ring that forgets nothing in this step needs no copy to go back.
-  if (row.round && row.ring.holds_all() && row.ring.len < window_) row.round.reset();
+  const bool forgets = !row.ring.holds_all() || row.ring.len >= window_;
+  const bool records = row.round && !row.round->before && forgets;
   // What outlives the step must not keep the step's other rows alive.
-  const bool outlives = row.round || row.ring.len == 0;
+  const bool outlives = records || row.ring.len == 0;
   const auto heads = [&](const mx::array& x) {
     const mx::array own = outlives ? true_copy(x, slice.start, slice.start + slice.len) : x;
     return mx::astype(heads_first(own, {0, outlives ? 0 : slice.start, slice.len}), kv_.dtype);
   };
   const mx::array k = heads(*qkv.k), v = heads(*qkv.v);
-  if (row.round) *row.round = {row.ring, k, v};
+  if (records) *row.round = {row.ring, k, v};
   row.at_before = row.ring.at;
   append(row.ring, k, v);
   return attend_heads(q, filled(row.ring.k, row), filled(row.ring.v, row), how,
@@ -213,31 +215,34 @@ Mask RotatingCache::mask(const ops::RowSlice& slice, int at, const ops::Attend& 
 
 void RotatingCache::rollback(int slot, int len) {
   Row& row = rows_.at(slot);
-  Ring& ring = row.ring;
-  std::optional<Round> round = std::move(row.round);
-  row.round.reset();
-  if (len == ring.len) return;
-  if (len == 0) {
-    ring = {};
-  } else if (ring.holds_all() && len > 0 && len < ring.len) {
+  const auto cut_to = [&](Ring& ring) {
     // A longer ring than the window would drop its first tokens at the next step.
     if (ring.num_places() > window_) {
       ring.k = true_copy(cut(*ring.k, 0, len));
       ring.v = true_copy(cut(*ring.v, 0, len));
     }
     ring.len = ring.at = len;
-  } else if (round && round->before && len >= round->before->len && len < ring.len) {
-    ring = std::move(*round->before);
-    const int keep = len - ring.len;
-    if (keep > 0) append(ring, cut(*round->k, 0, keep), cut(*round->v, 0, keep));
+  };
+  Ring* before = row.round && row.round->before ? &*row.round->before : nullptr;
+  if (len == 0) {
+    row.ring = {};
+  } else if (len == row.ring.len) {
+  } else if (row.ring.holds_all() && len > 0 && len < row.ring.len) {
+    cut_to(row.ring);
+  } else if (before && before->holds_all() && len > 0 && len < before->len) {
+    cut_to(row.ring = std::move(*before));
+  } else if (before && (len == before->len ||
+                        (row.round->k && len > before->len && len < row.ring.len))) {
+    row.ring = std::move(*before);
+    const int keep = len - row.ring.len;
+    if (keep > 0) append(row.ring, cut(*row.round->k, 0, keep), cut(*row.round->v, 0, keep));
   } else {
-    const int now = ring.len;
-    const std::string marked = round && round->before
-                                   ? fmt::format("{} (the mark) and up, or 0", round->before->len)
-                                   : "0: the window has passed, and no step was marked";
-    row.round = std::move(round);
-    refuse_rollback(len, now, marked);
+    refuse_rollback(len, row.ring.len,
+                    before ? fmt::format("{} (the mark){}, or 0", before->len,
+                                         row.round->k ? " and up" : "")
+                           : "0: the window has passed, and no step was marked");
   }
+  row.round.reset();
 }
 
 Status RotatingCache::load(int slot, const Snapshot& s) {

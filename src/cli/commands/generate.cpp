@@ -118,7 +118,9 @@ class GenerateVerb : public Verb {
                  {"completion_tokens", usage.completion_tokens},
                  {"cached_tokens", usage.cached_tokens},
                  {"ttft_ms", reply.stats.first_token_ms},
-                 {"total_ms", reply.stats.total_ms}};
+                 {"total_ms", reply.stats.total_ms},
+                 {"drafted_tokens", reply.stats.drafts.drafted},
+                 {"accepted_tokens", reply.stats.drafts.accepted}};
     print(dump_json(json) + "\n");
   }
 

@@ -41,7 +41,10 @@ class Gemma4 final : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   cache::CacheSet& caches() override { return caches_; }
-  mx::array hidden(const mx::array& ids, ops::Rows rows) override;
+  mx::array embed(const mx::array& ids) override {
+    return kernels_->embed(ids, *embedding_, dtype_);
+  }
+  mx::array hidden(const mx::array& ids, ops::Rows rows, Taps* taps) override;
   mx::array logits(const mx::array& hidden) override;
 
  private:
@@ -86,9 +89,9 @@ mx::array Gemma4::feed_forward(const Layer& layer, const mx::array& h) const {
   return kernels_->join(dense + kernels_->feed_forward(h, *layer.experts), h, layer.mixed);
 }
 
-mx::array Gemma4::hidden(const mx::array& ids, ops::Rows rows) {
+mx::array Gemma4::hidden(const mx::array& ids, ops::Rows rows, Taps* taps) {
   const ops::Kernels& k = *kernels_;
-  mx::array h = times(k.embed(ids, *embedding_, dtype_), std::sqrt(double(c_.hidden_size)));
+  mx::array h = times(embed(ids), std::sqrt(double(c_.hidden_size)));
   std::optional<mx::array> own;
   if (c_.own_width > 0) own = own_inputs(ids, h);
   for (int i = 0; i < c_.num_layers; ++i) {
@@ -105,8 +108,11 @@ mx::array Gemma4::hidden(const mx::array& ids, ops::Rows rows) {
       h = k.linear_add(gated, *layer.own_projection, h, layer.own_join);
     }
     h = h * *layer.scalar;
+    if (taps) taps->see(i, h);
   }
-  return k.norm(h, *final_norm_);
+  h = k.norm(h, *final_norm_);
+  if (taps) taps->see(c_.num_layers, h);
+  return h;
 }
 
 mx::array Gemma4::logits(const mx::array& hidden) {

@@ -12,92 +12,39 @@
 // The sections of mrope are one position each for text, so they change nothing.
 #include <cmath>
 
-#include "graph/descriptors.h"
 #include "graph/families.h"
+#include "graph/qwen35.h"
 
 namespace tenon::graph {
 
 namespace {
 
-constexpr const char* kWhere = "config.json";
-
-struct Config {
-  DecoderSpec dense;  // what it shares with a plain decoder
-  int interval = 4;   // layer i attends where (i + 1) % interval == 0
-  ops::DeltaShape delta;
-  bool is_delta(int layer) const { return (layer + 1) % interval != 0; }
-};
-
-Status read_delta(const Json& config, ops::DeltaShape& s) {
-  const auto size = [&](const char* key, int fallback) {
-    return json_int_or(config, key, kWhere, fallback, 1, 1 << 16);
-  };
-  TENON_TRY(s.num_k_heads, size("linear_num_key_heads", 16));
-  TENON_TRY(s.num_v_heads, size("linear_num_value_heads", 64));
-  TENON_TRY(s.k_dim, size("linear_key_head_dim", 192));
-  TENON_TRY(s.v_dim, size("linear_value_head_dim", 128));
-  TENON_TRY(s.taps, json_int_or(config, "linear_conv_kernel_dim", kWhere, 4, 2, 8));
-  if (s.num_v_heads % s.num_k_heads != 0)
-    return invalid(
-               "config.json: linear_num_value_heads {} is not a multiple of "
-               "linear_num_key_heads {}",
-               s.num_v_heads, s.num_k_heads)
-        .at("linear_num_value_heads");
-  TENON_TRY(const std::string gate, json_string_or(config, "output_gate_type", kWhere, "swish"));
-  if (gate != "swish" && gate != "silu")
-    return unsupported("config.json output_gate_type '{}': this graph has swish", gate);
-  return {};
-}
-
-Result<Config> read_config(const Json& stored) {
-  Json config = {{"hidden_size", 4096},        {"num_hidden_layers", 32},
-                 {"intermediate_size", 14336}, {"num_attention_heads", 32},
-                 {"num_key_value_heads", 8},   {"rms_norm_eps", 1e-6},
-                 {"vocab_size", 151936},       {"tie_word_embeddings", false}};
-  for (const auto& [key, value] : stored.items()) config[key] = value;
-  config.erase("layer_types");  // full_attention_interval says the same
-  Json rope = config.value("rope_parameters", Json::object());
-  TENON_TRY(const double part, json_number_or(rope, "partial_rotary_factor", kWhere, 0.25));
-  config.erase("partial_rotary_factor");
-  Config c;
-  TENON_TRY(c.dense, describe_llama(config));
-  TENON_TRY(c.dense.rope, describe_rope(config, static_cast<int>(c.dense.head_dim * part), 100000));
-  c.dense.ffn_bias = false;
-  TENON_TRY(c.interval, json_int_or(config, "full_attention_interval", kWhere, 4, 1, 10000));
-  TENON_TRY(const int64_t experts, json_int_or(config, "num_experts", kWhere, 0));
-  if (experts != 0) return unsupported("config.json num_experts {}: this graph has none", experts);
-  TENON_OK(read_delta(config, c.delta));
-  return c;
-}
-
-struct FullMixer {
-  ops::QkvProjection projection;
-  ops::MatrixPtr o;
-};
 struct Layer {
-  std::optional<FullMixer> full;
+  std::optional<GatedMixer> full;
   std::optional<ops::DeltaMixer> delta;
   ops::FeedForward feed_forward;
 };
 
 class Qwen35 final : public Model {
  public:
-  Qwen35(Config config, const BuildOptions& options)
+  Qwen35(Qwen35Config config, const BuildOptions& options)
       : c_(std::move(config)), kernels_(options.kernels), dtype_(options.dtype) {}
   Status load(Loader& loader, const BuildOptions& options);
 
   const ModelShape& shape() const override { return shape_; }
   cache::CacheSet& caches() override { return caches_; }
-  mx::array hidden(const mx::array& ids, ops::Rows rows) override;
+  mx::array embed(const mx::array& ids) override {
+    return kernels_->embed(ids, *embedding_, dtype_);
+  }
+  mx::array hidden(const mx::array& ids, ops::Rows rows, Taps* taps) override;
   mx::array logits(const mx::array& hidden) override { return kernels_->linear(hidden, *head_); }
 
  private:
   mx::array mix(const Layer& layer, int i, const mx::array& h, ops::Rows rows);
-  Result<FullMixer> load_full(Loader& loader, const std::string& at);
   Result<ops::DeltaMixer> load_delta(Loader& loader, const std::string& at);
   Result<Layer> load_layer(Loader& loader, int i);
 
-  const Config c_;
+  const Qwen35Config c_;
   ModelShape shape_;
   std::shared_ptr<const ops::Kernels> kernels_;
   mx::Dtype dtype_;
@@ -116,36 +63,19 @@ mx::array Qwen35::mix(const Layer& layer, int i, const mx::array& h, ops::Rows r
     const mx::array y = caches_.layer(i).advance(in, *layer.delta, rows);
     return k.finish_delta(y, in.z, *layer.delta, h);
   }
-  const ops::Qkv qkv = k.project_qkv(h, layer.full->projection, rows, &rope_);
-  const ops::Attend how{static_cast<float>(c_.dense.attention_scale)};
-  const mx::array out = caches_.layer(i).attend(qkv, rows, how);
-  return k.linear_add(out, *layer.full->o, h, {}, &*qkv.gate);
+  return attend_gated(k, *layer.full, caches_.layer(i), h, rows, rope_);
 }
 
-mx::array Qwen35::hidden(const mx::array& ids, ops::Rows rows) {
-  mx::array h = kernels_->embed(ids, *embedding_, dtype_);
+mx::array Qwen35::hidden(const mx::array& ids, ops::Rows rows, Taps* taps) {
+  mx::array h = embed(ids);
   for (int i = 0; i < c_.dense.num_layers; ++i) {
     h = mix(layers_[i], i, h, rows);
     h = kernels_->feed_forward(h, layers_[i].feed_forward);
+    if (taps) taps->see(i, h);
   }
-  return kernels_->norm(h, *final_norm_);
-}
-
-Result<FullMixer> Qwen35::load_full(Loader& loader, const std::string& at) {
-  const DecoderSpec& d = c_.dense;
-  const int q_dim = d.num_heads * d.head_dim, kv_dim = d.num_kv_heads * d.head_dim;
-  FullMixer mixer;
-  ops::QkvProjection& p = mixer.projection;
-  p.num_heads = d.num_heads, p.num_kv_heads = d.num_kv_heads, p.head_dim = d.head_dim;
-  p.gated = true;
-  TENON_TRY(p.norm, loader.norm(at + "input_layernorm", d.hidden_size, norm_));
-  TENON_TRY(p.q, loader.matrix(at + "self_attn.q_proj", 2 * q_dim, d.hidden_size, d.qkv_bias));
-  TENON_TRY(p.k, loader.matrix(at + "self_attn.k_proj", kv_dim, d.hidden_size, d.qkv_bias));
-  TENON_TRY(p.v, loader.matrix(at + "self_attn.v_proj", kv_dim, d.hidden_size, d.qkv_bias));
-  TENON_TRY(p.q_norm, loader.norm(at + "self_attn.q_norm", d.head_dim, norm_));
-  TENON_TRY(p.k_norm, loader.norm(at + "self_attn.k_norm", d.head_dim, norm_));
-  TENON_TRY(mixer.o, loader.matrix(at + "self_attn.o_proj", d.hidden_size, q_dim, d.o_bias));
-  return mixer;
+  h = kernels_->norm(h, *final_norm_);
+  if (taps) taps->see(c_.dense.num_layers, h);
+  return h;
 }
 
 Result<ops::DeltaMixer> Qwen35::load_delta(Loader& loader, const std::string& at) {
@@ -180,13 +110,9 @@ Result<Layer> Qwen35::load_layer(Loader& loader, int i) {
   if (c_.is_delta(i)) {
     TENON_TRY(layer.delta, load_delta(loader, at));
   } else {
-    TENON_TRY(layer.full, load_full(loader, at));
+    TENON_TRY(layer.full, load_gated_mixer(loader, at, d, norm_));
   }
-  ops::FeedForward& f = layer.feed_forward;
-  TENON_TRY(f.norm, loader.norm(at + "post_attention_layernorm", d.hidden_size, norm_));
-  TENON_TRY(f.mlp.gate, loader.matrix(at + "mlp.gate_proj", d.ffn_size, d.hidden_size));
-  TENON_TRY(f.mlp.up, loader.matrix(at + "mlp.up_proj", d.ffn_size, d.hidden_size));
-  TENON_TRY(f.mlp.down, loader.matrix(at + "mlp.down_proj", d.hidden_size, d.ffn_size));
+  TENON_TRY(layer.feed_forward, load_gated_feed_forward(loader, at, d, norm_));
   return layer;
 }
 
@@ -195,15 +121,13 @@ Result<Layer> Qwen35::load_layer(Loader& loader, int i) {
 Result<NormKind> settle_names(checkpoint::Weights& weights, float eps) {
   weights.drop("vision_tower");
   weights.drop("model.visual");
-  weights.drop("mtp.");
+  weights.spare("mtp.");  // a draft source may ask for it
   TENON_OK(weights.rename_prefix("model.language_model.", "model."));
   TENON_OK(weights.rename_prefix("language_model.model.", "model."));
   TENON_OK(weights.rename_prefix("language_model.lm_head.", "lm_head."));
-  NormKind kind{eps};
-  for (const std::string& name : weights.names())
-    if (name.ends_with("conv1d.weight") && weights.find(name)->shape.back() != 1)
-      kind.plus_one = true;
-  return kind;
+  TENON_OK(weights.rename_prefix("language_model.mtp.", "mtp."));
+  TENON_OK(weights.rename_prefix("model.mtp.", "mtp."));
+  return NormKind{eps, norms_from_one(weights)};
 }
 
 // A norm whose weights are near zero was stored as its distance from one.
@@ -250,7 +174,7 @@ Result<std::unique_ptr<Model>> build_qwen35(const profile::Resolved&,
                                             const profile::Manifest& manifest,
                                             checkpoint::Weights& weights,
                                             const BuildOptions& options) {
-  TENON_TRY(Config config, read_config(text_config(manifest.config)));
+  TENON_TRY(Qwen35Config config, read_qwen35_config(text_config(manifest.config)));
   auto model = std::make_unique<Qwen35>(std::move(config), options);
   Loader loader(weights, options);
   TENON_OK(model->load(loader, options));

@@ -1,0 +1,96 @@
+// The draft source of a model: what --draft names, or what the checkpoint brings.
+#include <filesystem>
+
+#include "base/log.h"
+#include "engine/loaded.h"
+
+namespace tenon::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kForeignWordsMax = 100;  // one in so many may differ: added tokens of relatives do
+
+// Drafts are ids: they mean something only where both models have the same words.
+Status check_words(const text::Tokenizer* target, const text::Tokenizer* own,
+                   const std::string& path) {
+  if (!target || !own) return {};
+  const int num = std::min(target->vocab_size(), own->vocab_size());
+  int differing = 0, first = -1;
+  for (int32_t id = 0; id < num; ++id)
+    if (target->token_bytes(id) != own->token_bytes(id)) {
+      ++differing;
+      if (first < 0) first = id;
+    }
+  if (differing * kForeignWordsMax <= num) return {};
+  return unsupported(
+      "--draft model:{}: its tokenizer is another one: {} of {} ids differ, {} is '{}' there and "
+      "'{}' in the target",
+      path, differing, num, first, own->token_bytes(first), target->token_bytes(first));
+}
+
+Result<std::unique_ptr<graph::Model>> load_drafting_model(const EngineOptions& options,
+                                                          const Choice& choice,
+                                                          const Model& card,
+                                                          const std::string& path) {
+  TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(path));
+  TENON_TRY(const profile::Resolved resolved, profile::resolve(checkpoint->manifest()));
+  EngineOptions own = options;
+  own.model_path = path;
+  own.chat_template_file.clear();
+  TENON_TRY(const auto words, make_card(own, *checkpoint));
+  TENON_OK(check_words(card.tokenizer.get(), words->tokenizer.get(), path));
+  graph::KvScheme kv;
+  kv.dtype = choice.kv.dtype;
+  TENON_TRY(auto model, graph::build(resolved, checkpoint->manifest(), checkpoint->weights(),
+                                     {choice.kernels, choice.dtype, kv}));
+  TENON_OK(checkpoint->weights().finish());
+  return model;
+}
+
+Result<std::unique_ptr<graph::DraftHead>> load_head(const Choice& choice,
+                                                    checkpoint::Checkpoint& target,
+                                                    const std::string& path) {
+  graph::KvScheme kv;
+  kv.dtype = choice.kv.dtype;
+  const graph::BuildOptions build{choice.kernels, choice.dtype, kv};
+  if (path.empty() && graph::has_draft_head(target.weights()))
+    return graph::build_draft_head(target.manifest(), target.weights(), build);
+  const std::string folder = path.empty() ? fs::path(target.manifest().path) / "mtp" : fs::path(path);
+  TENON_TRY(auto drafter, checkpoint::Checkpoint::open(folder));
+  TENON_TRY(auto head, graph::build_draft_head(drafter->manifest(), drafter->weights(), build));
+  TENON_OK(drafter->weights().finish());
+  return head;
+}
+
+bool brings_head(checkpoint::Checkpoint& target) {
+  return graph::has_draft_head(target.weights()) ||
+         fs::exists(fs::path(target.manifest().path) / "mtp" / "config.json");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& options,
+                                                         const Choice& choice, const Model& card,
+                                                         checkpoint::Checkpoint& target,
+                                                         graph::Model& model) {
+  std::string text = options.draft;
+  if (text == "auto") text = brings_head(target) ? "mtp" : "none";
+  TENON_TRY(const decode::DraftSpec spec, decode::parse_draft_spec(text));
+  if (spec.source == "none") return std::unique_ptr<decode::DraftSource>();
+  auto source = decode::make_draft_source(
+      spec, {model,
+             [&](const std::string& path) {
+               return load_drafting_model(options, choice, card, path);
+             },
+             [&](const std::string& path) { return load_head(choice, target, path); }});
+  // A head that came along and cannot be used is not what the user asked for.
+  if (!source.ok() && options.draft == "auto") {
+    log_warn("no drafts: {}", source.error().message);
+    return std::unique_ptr<decode::DraftSource>();
+  }
+  return source;
+}
+
+}  // namespace tenon::engine

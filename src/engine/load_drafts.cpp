@@ -49,24 +49,24 @@ Result<std::unique_ptr<graph::Model>> load_drafting_model(const EngineOptions& o
   return model;
 }
 
+bool has_head_folder(const checkpoint::Checkpoint& target) {
+  return fs::exists(fs::path(target.manifest().path) / "mtp" / "config.json");
+}
+
+// From `path`; without one, from the target's own tensors or the folder mtp/ beside them.
 Result<std::unique_ptr<graph::DraftHead>> load_head(const Choice& choice,
                                                     checkpoint::Checkpoint& target,
                                                     const std::string& path) {
   graph::KvScheme kv;
   kv.dtype = choice.kv.dtype;
   const graph::BuildOptions build{choice.kernels, choice.dtype, kv};
-  if (path.empty() && graph::has_draft_head(target.weights()))
+  if (path.empty() && (graph::has_draft_head(target.weights()) || !has_head_folder(target)))
     return graph::build_draft_head(target.manifest(), target.weights(), build);
-  const std::string folder = path.empty() ? fs::path(target.manifest().path) / "mtp" : fs::path(path);
-  TENON_TRY(auto drafter, checkpoint::Checkpoint::open(folder));
+  const fs::path folder = path.empty() ? fs::path(target.manifest().path) / "mtp" : fs::path(path);
+  TENON_TRY(auto drafter, checkpoint::Checkpoint::open(folder.string()));
   TENON_TRY(auto head, graph::build_draft_head(drafter->manifest(), drafter->weights(), build));
   TENON_OK(drafter->weights().finish());
   return head;
-}
-
-bool brings_head(checkpoint::Checkpoint& target) {
-  return graph::has_draft_head(target.weights()) ||
-         fs::exists(fs::path(target.manifest().path) / "mtp" / "config.json");
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& op
                                                          checkpoint::Checkpoint& target,
                                                          graph::Model& model) {
   std::string text = options.draft;
-  if (text == "auto") text = brings_head(target) ? "mtp" : "none";
+  if (text == "auto") text = graph::has_draft_head(target.weights()) || has_head_folder(target) ? "mtp" : "none";
   TENON_TRY(const decode::DraftSpec spec, decode::parse_draft_spec(text));
   if (spec.source == "none") return std::unique_ptr<decode::DraftSource>();
   auto source = decode::make_draft_source(

@@ -1,0 +1,223 @@
+"""The law of speculation: whatever proposes tokens, however many and how well, the reply is the one of
+plain decoding: ids, text, logprob bits, finish reason and usage. The oracle is the same request alone on
+a server without drafts. Every source of the registry, every kind of cache, every depth.
+"""
+import re
+import threading
+
+import pytest
+
+import draft_models
+import recipes
+import server as servers
+
+PROMPTS = ["The law of speculation.", "ab ab ab ab ab ab ab", "1, 2, 3, 4, 1, 2, 3, 4, 1, 2,"]
+SETTINGS = {
+    "greedy": dict(temperature=0),
+    "warm": dict(temperature=0.8, top_p=0.9),
+    "hot": dict(temperature=1.5, top_k=50, min_p=0.01),
+    "penalties": dict(temperature=0.8, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2,
+                      logit_bias={"97": 2.5}),
+    "stops": dict(temperature=1.5, stop=[" ba", " ki", " do", " su", "a", "e", "7"]),
+}
+TOKENS = 40
+DEPTHS = (1, 2, 3, 5, 8)
+
+# Cache kinds: a model whose layers are of the kind, and flags.
+TARGETS = {
+    "full": ("llama-untied-gqa", ()),
+    "window": ("gemma3", ()),
+    "shared": ("gemma4", ()),
+    "experts": ("qwen3-moe", ()),
+    "recurrent": ("qwen3.5", ()),
+    "quantized8": ("llama-untied-gqa", ("--kv", "q8")),
+    "quantized4": ("qwen3.5", ("--kv", "q4")),
+}
+# What a source is started with: good drafters are right mostly, bad ones hardly ever.
+DRAFTERS = {
+    "ngram": {"prompt": lambda make: "ngram", "long": lambda make: "ngram:max=5"},
+    "model": {
+        "itself": lambda make: f"model:{make.target}",
+        "stranger": lambda make: f"model:{make.other('llama-untied-gqa')}",
+        "windowed": lambda make: f"model:{make.other('gemma3')}",
+        "recurrent": lambda make: f"model:{make.other('qwen3.5')}",
+    },
+    "mtp": {"own": lambda make: "mtp", "final_norm": lambda make: "mtp:hidden=final_norm"},
+}
+
+
+class Make:
+    """Checkpoints of one module's run, each made once."""
+
+    def __init__(self, root):
+        self.root, self.made, self.plain = root, {}, {}
+
+    def folder(self, name, build):
+        if name not in self.made:
+            self.made[name] = build(self.root / name.replace(".", "-"))
+        return self.made[name]
+
+    def of_kind(self, kind):
+        return self.folder(TARGETS[kind][0], lambda path: draft_models.target(path, TARGETS[kind][0]))
+
+    def other(self, family):
+        return self.folder(f"other {family}", lambda path: draft_models.target(path, family, peaked=0.5))
+
+    def shifting(self, scale):
+        return self.folder(f"shifting {scale}", lambda path: draft_models.shifting_target(path, scale))
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    return Make(tmp_path_factory.mktemp("drafts"))
+
+
+def ask(server, prompt, settings, seed, **more):
+    reply = server.completion(prompt, max_tokens=TOKENS, seed=seed, ignore_eos=True, logprobs=3, **settings, **more)
+    assert reply.status == 200, reply
+    body = reply.json()
+    choice = body["choices"][0]
+    return choice["text"], choice["logprobs"], choice["finish_reason"], body["usage"]
+
+
+def jobs():
+    return [(prompt, name, seed) for name in SETTINGS for prompt in PROMPTS for seed in (3,)]
+
+
+def plain(make, key, model, flags):
+    """What each gets alone, without drafts."""
+    if key not in make.plain:
+        server = servers.start_real(make.root / "plain.log", model, "--max-batch", "1", "--draft", "none", *flags)
+        try:
+            make.plain[key] = {job: ask(server, job[0], SETTINGS[job[1]], job[2]) for job in jobs()}
+        finally:
+            server.stop()
+    return make.plain[key]
+
+
+def crowd(server, depths):
+    """All jobs at once, eight at a time, each with a depth of its own."""
+    todo, got = [(job, depths[i % len(depths)]) for i, job in enumerate(jobs())], {}
+
+    def work(mine):
+        for job, depth in mine:
+            more = {} if depth is None else {"num_draft_tokens": depth}
+            got[job] = ask(server, job[0], SETTINGS[job[1]], job[2], **more)
+
+    threads = [threading.Thread(target=work, args=(todo[i::8],)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(servers.REPLY_S)
+    return got
+
+
+def check(make, key, model, flags, draft, tmp_path):
+    want = plain(make, key, model, flags)
+    server = servers.start_real(tmp_path / "log", model, "--max-batch", "8", "--draft", draft, *flags)
+    try:
+        # Everybody with the same depth, then a mix of depths with rows that do not draft, then as it pays.
+        for depths in ([DEPTHS[-1]], [*DEPTHS, 0], [None]):
+            got = crowd(server, depths)
+            assert got.keys() == want.keys()
+            for job in want:
+                assert got[job] == want[job], f"{draft}, depths {depths}, {job}"
+        stats = server.stats()["draft"]
+    finally:
+        server.stop()
+    assert stats["drafted"] > 0 and sum(stats["drafted_at"]) == stats["drafted"], stats
+    assert sum(stats["accepted_at"]) == stats["accepted"] <= stats["drafted"], stats
+    return stats
+
+
+def sources():
+    code, _, err = servers.run_tenon("logits", "--ids", "1", "--out", "/dev/null", "--draft", "?")
+    names = re.search(r"this build has (.*)", err)[1].split(", ")
+    assert code != 0 and names[0] == "none"
+    return names[1:]
+
+
+def test_every_source_of_the_registry_is_here():
+    assert sorted(sources()) == sorted(DRAFTERS)
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("drafter", DRAFTERS["ngram"])
+def test_ngram(kind, drafter, make, tmp_path):
+    check(make, kind, make.of_kind(kind), TARGETS[kind][1], DRAFTERS["ngram"][drafter](make), tmp_path)
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_model_that_is_the_target(kind, make, tmp_path):
+    """It draws what the target draws, so every draft is accepted, at every temperature."""
+    make.target = make.of_kind(kind)
+    stats = check(make, kind, make.target, TARGETS[kind][1], DRAFTERS["model"]["itself"](make), tmp_path)
+    if not TARGETS[kind][1]:  # quantized keys and values are the target's alone
+        # A stop string ends a reply whose drafts are still on their way.
+        assert stats["accepted"] == stats["drafted"], stats
+
+
+@pytest.mark.parametrize("drafter", ["stranger", "windowed", "recurrent"])
+@pytest.mark.parametrize("kind", ["full", "window", "recurrent"])
+def test_model_of_another_mind(kind, drafter, make, tmp_path):
+    stats = check(make, kind, make.of_kind(kind), TARGETS[kind][1], DRAFTERS["model"][drafter](make), tmp_path)
+    assert stats["accepted"] < stats["drafted"], stats
+
+
+@pytest.mark.parametrize("scale", [0.35, 0.55])
+@pytest.mark.parametrize("drafter", DRAFTERS["mtp"])
+def test_mtp(scale, drafter, make, tmp_path):
+    stats = check(make, f"mtp {scale}", make.shifting(scale), (), DRAFTERS["mtp"][drafter](make), tmp_path)
+    assert stats["accepted"] > stats["drafted"] // 10, stats
+
+
+def test_mtp_from_a_folder_of_its_own(make, tmp_path):
+    head = tmp_path / "head"
+    model = draft_models.shifting_target(tmp_path / "model", 0.8, head)
+    separate = check(make, "mtp apart", model, (), f"mtp:{head}", tmp_path)
+    assert separate["accepted"] > 0
+
+
+def test_auto_takes_the_head_that_comes_along(make, tmp_path):
+    server = servers.start_real(tmp_path / "log", make.shifting(0.35), "--draft-depth", "2")
+    try:
+        assert server.stats()["models"][0]["draft"] == "mtp"
+        ask(server, PROMPTS[0], SETTINGS["greedy"], 1)
+        stats = server.stats()["draft"]
+        assert stats["accepted"] > 0 and len(stats["drafted_at"]) == 2, stats
+    finally:
+        server.stop()
+
+
+def test_stops_and_lengths_are_met(make):
+    """Otherwise the settings above would not show what they are for."""
+    ends = [end for kind in TARGETS for job, (_, _, end, _) in
+            plain(make, kind, make.of_kind(kind), TARGETS[kind][1]).items() if job[1] == "stops"]
+    assert "stop" in ends
+
+
+@pytest.mark.parametrize("draft,word", [
+    ("model:/nowhere/at/all", "/nowhere/at/all"), ("mtp", "mtp.*"), ("telepathy", "none, ngram"),
+    ("ngram:max=0", "1 to 8"), ("model", "model:PATH")])
+def test_what_does_not_fit_is_refused_at_load(draft, word, make, tmp_path):
+    code, _, err = servers.run_tenon("generate", "--model", make.of_kind("full"), "--raw", "--draft", draft, "x")
+    assert code in (1, 2) and word in err and len(err.strip().splitlines()) == 1, err
+
+
+def test_a_model_of_other_words_is_refused(make, tmp_path):
+    code, _, err = servers.run_tenon("generate", "--model", make.of_kind("full"), "--raw", "--draft",
+                                     f"model:{servers.DEFAULT_MODEL}", "x")
+    assert code == 1 and "tokenizer is another one" in err, err
+
+
+def test_a_head_of_another_width_is_refused(make, tmp_path):
+    head = tmp_path / "head"
+    narrow = dict(recipes.FAMILIES["qwen3.5"], hidden_size=64)
+    family = dict(recipes.FAMILIES)
+    recipes.FAMILIES["qwen3.5"] = narrow
+    try:
+        draft_models.shifting_target(tmp_path / "narrow", 0.8, head)
+    finally:
+        recipes.FAMILIES.update(family)
+    code, _, err = servers.run_tenon("generate", "--model", make.shifting(0.35), "--raw", "--draft", f"mtp:{head}", "x")
+    assert code == 1 and "width 64" in err and "128" in err, err

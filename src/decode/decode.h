@@ -137,10 +137,12 @@ class Acceptance {
  public:
   explicit Acceptance(double prior) : right_(kPriorWeight * prior), tried_(kPriorWeight) {}
   void observe(int num_drafted, int num_accepted);
-  double rate() const { return right_ / tried_; }  // that the next draft is right, given the last
+  // That the next draft is right, given the last. Text that is copied ends without notice, so a
+  // long record of success counts for less than certainty.
+  double rate() const { return right_ / (tried_ + kDoubt); }
 
  private:
-  static constexpr double kPriorWeight = 2, kFade = 0.9;
+  static constexpr double kPriorWeight = 2, kFade = 0.9, kDoubt = 1;
   double right_, tried_;
 };
 

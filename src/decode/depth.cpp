@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/handover.h"
+#include "base/log.h"
 #include "decode/decode.h"
 
 namespace tenon::decode {
@@ -69,6 +70,10 @@ StepCost StepCost::measure(graph::Model& model) {
     if (spent > kBudgetSeconds && points.size() > 2) break;
   }
   model.caches().close(0);
+  std::string shown;
+  for (const auto& [width, seconds] : points)
+    shown += fmt::format(" {}: {:.1f}", width, seconds * 1000);
+  log_debug("milliseconds of a step by its tokens:{}", shown);
   return StepCost(std::move(points));
 }
 

@@ -66,9 +66,10 @@ TEST(Depths, AreTheBestOfAllChoices) {
 TEST(Acceptance, CountsWhatWasPutToTheTest) {
   Acceptance rows(0.5);
   for (int i = 0; i < 100; ++i) rows.observe(8, 8);
-  EXPECT_GT(rows.rate(), 0.99);
+  EXPECT_GT(rows.rate(), 0.9);
+  EXPECT_LT(rows.rate(), 0.95);  // never sure
   for (int i = 0; i < 100; ++i) rows.observe(8, 1);  // one right, one wrong, six untested
-  EXPECT_NEAR(rows.rate(), 0.5, 0.06);
+  EXPECT_NEAR(rows.rate(), 0.45, 0.06);
   for (int i = 0; i < 100; ++i) rows.observe(8, 0);
   EXPECT_LT(rows.rate(), 0.01);
   rows.observe(0, 0);

@@ -53,8 +53,9 @@ Status check_draft_spec(const DraftSpec& spec, bool takes_path,
     return invalid("--draft {}:{}: {} takes no path", spec.source, spec.path, spec.source);
   for (const auto& [key, value] : spec.options)
     if (std::find(options.begin(), options.end(), key) == options.end())
-      return invalid("--draft {}: no option '{}'{}", spec.source, key,
-                     options.empty() ? "" : fmt::format(" (there are {})", fmt::join(options, ", ")));
+      return invalid(
+          "--draft {}: no option '{}'{}", spec.source, key,
+          options.empty() ? "" : fmt::format(" (there are {})", fmt::join(options, ", ")));
   return {};
 }
 

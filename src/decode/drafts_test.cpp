@@ -85,14 +85,14 @@ class Ngram : public ::testing::Test {
 };
 
 TEST_F(Ngram, LongestSuffixEarliestPlace) {
-  EXPECT_THAT(draft({1, 2, 3, 4, 9, 2, 3}, 3), ElementsAre(4, 9, 2));      // (2 3), not (3) alone
-  EXPECT_THAT(draft({5, 3, 7, 1, 2, 3, 8, 2, 3}, 2), ElementsAre(8, 2));   // (2 3) before (3) at 1
-  EXPECT_THAT(draft({3, 1, 3, 2, 3}, 2), ElementsAre(1, 3));               // the first (3)
-  EXPECT_THAT(draft({1, 2, 3, 4, 5}, 3), IsEmpty());                       // nothing came before
+  EXPECT_THAT(draft({1, 2, 3, 4, 9, 2, 3}, 3), ElementsAre(4, 9, 2));  // (2 3), not (3) alone
+  EXPECT_THAT(draft({5, 3, 7, 1, 2, 3, 8, 2, 3}, 2), ElementsAre(8, 2));  // (2 3) before (3) at 1
+  EXPECT_THAT(draft({3, 1, 3, 2, 3}, 2), ElementsAre(1, 3));  // the first (3)
+  EXPECT_THAT(draft({1, 2, 3, 4, 5}, 3), IsEmpty());  // nothing came before
   EXPECT_THAT(draft({7}, 3), IsEmpty());
-  EXPECT_THAT(draft({6, 6}, 4), ElementsAre(6));                           // cut at the end
+  EXPECT_THAT(draft({6, 6}, 4), ElementsAre(6));  // cut at the end
   EXPECT_THAT(draft({1, 2, 1, 2}, 9), ElementsAre(1, 2));
-  EXPECT_THAT(draft({9, 1, 9}, 3, "ngram:min=2"), IsEmpty());              // too short a suffix
+  EXPECT_THAT(draft({9, 1, 9}, 3, "ngram:min=2"), IsEmpty());  // too short a suffix
   EXPECT_THAT(draft({1, 2, 3, 0, 4, 2, 3, 7, 1, 2, 3}, 1, "ngram:max=2"), ElementsAre(0));
 }
 

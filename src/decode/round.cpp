@@ -50,8 +50,8 @@ void propose(DraftSource* source, std::vector<Running>& running, RoundOutcome& r
   try {
     drafts = source->draft(asking);
     if (drafts.size() != asking.size())
-      throw std::logic_error(fmt::format("[draft] {} rows asked, {} answered", asking.size(),
-                                         drafts.size()));
+      throw std::logic_error(
+          fmt::format("[draft] {} rows asked, {} answered", asking.size(), drafts.size()));
   } catch (const std::exception& e) {
     mx::synchronize();
     round.draft_error = fmt::format("draft source {}: {}", source->name(), e.what());

@@ -2,6 +2,8 @@
 // those of plain decoding, and the caches hold exactly what was kept.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <numeric>
 #include <random>
 
 #include "decode/decode.h"
@@ -180,6 +182,71 @@ TEST(Round, AnyDraftsGiveThePlainTokens) {
     }
   }
   EXPECT_NE(talk(sampled(1), nullptr, 0, kNum).known, talk(sampled(2), nullptr, 0, kNum).known);
+}
+
+// The exact law of two tokens, against 4,000 seeds, with drafts that are right now and then.
+TEST(Round, TwoTokensFollowTheirLaw) {
+  constexpr int kSeeds = 4000;
+  SamplingParams params;
+  params.temperature = 0.8;
+  params.top_p = 0.9;
+  // What comes after token t at position p: softmax(-|id - x| / 0.8) over the smallest set that
+  // holds 0.9 of softmax(-|id - x|), as ToyModel has it.
+  const auto law = [](int token, int position) {
+    const int x = (5 * token + position) % kVocab;
+    std::vector<double> p(kVocab);
+    double total = 0;
+    for (int id = 0; id < kVocab; ++id) total += p[id] = std::exp(-std::abs(id - x));
+    std::vector<int> order(kVocab);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
+    std::vector<double> q(kVocab, 0.0);
+    double sum = 0, kept = 0;
+    for (int id : order) {
+      if (sum >= 0.9) break;
+      sum += p[id] / total;
+      kept += q[id] = std::exp(-std::abs(id - x) / 0.8);
+    }
+    for (double& weight : q) weight /= kept;
+    return q;
+  };
+  std::map<std::pair<int, int>, int> counts;
+  std::mt19937 random(11);
+  int accepted = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    params.seed = static_cast<uint64_t>(seed) * 0x9E3779B97F4A7C15ull;
+    Scripted source([&](const DraftRow& row) {
+      const int x = (5 * row.known.back() + static_cast<int>(row.known.size()) - 1) % kVocab;
+      return std::vector<int32_t>{(x + static_cast<int>(random() % 3)) % kVocab};
+    });
+    // The first token is drawn in prefill; it and the next two, of which one is drafted.
+    const Talk got = talk(params, &source, 1, 3);
+    accepted += got.accepted;
+    if (got.known[3] == 4) ++counts[{got.known[4], got.known[5]}];
+  }
+  EXPECT_GT(accepted, kSeeds / 10);
+  int total = 0;
+  for (const auto& [pair, n] : counts) total += n;
+  ASSERT_GT(total, 500);
+  double chi_square = 0;
+  int cells = 0;
+  const auto first = law(4, 3);
+  for (int a = 0; a < kVocab; ++a) {
+    const auto second = law(a, 4);
+    for (int b = 0; b < kVocab; ++b) {
+      const double expected = total * first[a] * second[b];
+      const auto found = counts.find({a, b});
+      const int observed = found == counts.end() ? 0 : found->second;
+      if (expected == 0) {
+        EXPECT_EQ(observed, 0) << a << " " << b;
+      } else if (expected >= 5) {
+        chi_square += (observed - expected) * (observed - expected) / expected;
+        ++cells;
+      }
+    }
+  }
+  ASSERT_GT(cells, 8);
+  EXPECT_LT(chi_square, cells + 4 * std::sqrt(2.0 * cells));  // four deviations
 }
 
 // A draft's step is the index of the token it stands for, whatever was accepted before.

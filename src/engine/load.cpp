@@ -43,8 +43,8 @@ uint64_t cache_budget(uint64_t weight_bytes) {
 }
 
 // A context that the machine can hold, and the bytes caches may take in all.
-Status account(const EngineOptions& options, graph::Model& model,
-               const decode::DraftSource* drafts, Model& card, uint64_t& cache_bytes_max) {
+Status account(const EngineOptions& options, graph::Model& model, const decode::DraftSource* drafts,
+               Model& card, uint64_t& cache_bytes_max) {
   const double bytes_per_token =
       model.caches().bytes_per_token() + (drafts ? drafts->bytes_per_token() : 0);
   cache_bytes_max =

@@ -31,8 +31,7 @@ Status check_words(const text::Tokenizer* target, const text::Tokenizer* own,
 }
 
 Result<std::unique_ptr<graph::Model>> load_drafting_model(const EngineOptions& options,
-                                                          const Choice& choice,
-                                                          const Model& card,
+                                                          const Choice& choice, const Model& card,
                                                           const std::string& path) {
   TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(path));
   TENON_TRY(const profile::Resolved resolved, profile::resolve(checkpoint->manifest()));
@@ -76,15 +75,15 @@ Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& op
                                                          checkpoint::Checkpoint& target,
                                                          graph::Model& model) {
   std::string text = options.draft;
-  if (text == "auto") text = graph::has_draft_head(target.weights()) || has_head_folder(target) ? "mtp" : "none";
+  const bool has_head = graph::has_draft_head(target.weights()) || has_head_folder(target);
+  if (text == "auto") text = has_head ? "mtp" : "none";
   TENON_TRY(const decode::DraftSpec spec, decode::parse_draft_spec(text));
   if (spec.source == "none") return std::unique_ptr<decode::DraftSource>();
   auto source = decode::make_draft_source(
-      spec, {model,
-             [&](const std::string& path) {
-               return load_drafting_model(options, choice, card, path);
-             },
-             [&](const std::string& path) { return load_head(choice, target, path); }});
+      spec,
+      {model,
+       [&](const std::string& path) { return load_drafting_model(options, choice, card, path); },
+       [&](const std::string& path) { return load_head(choice, target, path); }});
   // A head that came along and cannot be used is not what the user asked for.
   if (!source.ok() && options.draft == "auto") {
     log_warn("no drafts: {}", source.error().message);

@@ -257,6 +257,7 @@ void Loop::finish(Sequence& s, FinishReason reason, Error error) {
   ++(reason == FinishReason::error       ? totals_.failed
      : reason == FinishReason::cancelled ? totals_.cancelled
                                          : totals_.finished);
+  publish();  // who has read the end of a reply finds it counted
   s.emit(std::move(end));
   s.from.generation->events.close();
   on_finished_();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace tenon::engine {
 namespace {
 
@@ -38,11 +40,12 @@ class ToyModel final : public graph::Model {
     for (int i = 0; i < hidden.shape(0); ++i) {
       const int t = static_cast<int>(hidden.data<float>()[i]);
       std::vector<float> row(kVocab, 0);
-      row[(3 * t + 1) % kVocab] = t == nan_after ? NAN : 9;
+      row[after(t)] = t == nan_after ? NAN : 9;
       rows.push_back(mx::array(row.begin(), {1, kVocab}));
     }
     return mx::concatenate(rows, 0);
   }
+  static int32_t after(int32_t id) { return (3 * id + 1) % kVocab; }
   int poison = -1, nan_after = -1, num_rows_max = 0;
 
  private:
@@ -50,8 +53,36 @@ class ToyModel final : public graph::Model {
   cache::CacheSet caches_;
 };
 
+// Guesses the toy model's chain, and is wrong at every fourth token; remembers which rows are open.
+class Guesser final : public decode::DraftSource {
+ public:
+  const char* name() const override { return "guesser"; }
+  int default_depth() const override { return 3; }
+  int max_depth() const override { return 5; }
+  void open(int slot) override { slots.insert(slot); }
+  void close(int slot) override { slots.erase(slot); }
+  std::vector<std::vector<int32_t>> draft(std::span<const decode::DraftRow> rows) override {
+    if (++num_calls == fails_at) throw std::runtime_error("[guesser] told to fail");
+    std::vector<std::vector<int32_t>> all(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_TRUE(slots.contains(rows[i].slot));
+      int32_t id = rows[i].known.back();
+      for (int j = 0; j < rows[i].num_drafts; ++j) {
+        id = ToyModel::after(id);
+        all[i].push_back((rows[i].known.size() + j) % 4 == 0 ? 0 : id);
+      }
+    }
+    return all;
+  }
+  void keep(std::span<const decode::KeptRow> rows, const graph::Taps&) override {
+    for (const decode::KeptRow& row : rows) EXPECT_TRUE(slots.contains(row.slot));
+  }
+  std::set<int> slots;
+  int num_calls = 0, fails_at = -1;
+};
+
 struct Fixture {
-  explicit Fixture(EngineOptions options = {}) {
+  explicit Fixture(EngineOptions options = {}, std::unique_ptr<Guesser> drafts = nullptr) {
     auto card = std::make_shared<Model>();
     card->end_ids = {10};
     card->context_len = 64;
@@ -61,6 +92,9 @@ struct Fixture {
     auto model = std::make_unique<ToyModel>();
     toy = model.get();
     LoadedModel loaded{.card = card, .graph = std::move(model), .cache_bytes_max = 1 << 20};
+    guesser = drafts.get();
+    loaded.drafts = std::move(drafts);
+    if (guesser) loaded.step_cost.emplace(std::vector<std::pair<int, double>>{{1, 1.0}, {8, 1.1}});
     loop = std::make_unique<Loop>(std::move(loaded), options, &board, [this] { ++finished; });
   }
   std::shared_ptr<Generation> submit(std::vector<int32_t> prompt, int max_tokens,
@@ -80,6 +114,7 @@ struct Fixture {
   }
   StatsBoard board;
   ToyModel* toy = nullptr;
+  Guesser* guesser = nullptr;
   int finished = 0;
   std::unique_ptr<Loop> loop;
 };
@@ -182,6 +217,96 @@ TEST(Loop, ADeadlineEndsARequest) {
   auto g = f.submit({0}, 50, 1);
   while (!f.loop->idle()) f.loop->turn();
   EXPECT_EQ(read(*g).end.error.code, Code::deadline);
+}
+
+std::vector<std::vector<int32_t>> replies(Fixture& f) {
+  std::vector<std::shared_ptr<Generation>> all;
+  for (int i = 0; i < 6; ++i) all.push_back(f.submit({static_cast<int32_t>(i), 5, 0}, 3 + 4 * i));
+  f.run();
+  std::vector<std::vector<int32_t>> ids;
+  for (auto& generation : all) ids.push_back(read(*generation).ids);
+  return ids;
+}
+
+TEST(Loop, DraftsChangeNoToken) {
+  Fixture plain;
+  const auto want = replies(plain);
+  for (int depth : {-1, 1, 2, 5}) {
+    EngineOptions options;
+    options.max_batch = 4;
+    options.draft_depth = depth;
+    Fixture f(options, std::make_unique<Guesser>());
+    EXPECT_EQ(replies(f), want) << depth;
+    const Stats stats = f.board.read();
+    EXPECT_GT(stats.drafts.accepted, 0u);
+    EXPECT_LT(stats.drafts.accepted, stats.drafts.drafted) << depth;
+    EXPECT_LT(stats.steps, plain.board.read().steps + 8);
+    EXPECT_EQ(stats.completion_tokens, plain.board.read().completion_tokens);
+    EXPECT_EQ(stats.kv_bytes, 0u);
+    EXPECT_TRUE(f.guesser->slots.empty());
+    EXPECT_LE(stats.drafts.drafted_at.size(), static_cast<size_t>(depth < 0 ? 5 : depth));
+  }
+}
+
+TEST(Loop, AFailingDraftSourceEndsNothing) {
+  Fixture plain;
+  const auto want = replies(plain);
+  for (int call : {1, 2, 5}) {
+    EngineOptions options;
+    options.draft_depth = 2;
+    Fixture f(options, std::make_unique<Guesser>());
+    f.guesser->fails_at = call;
+    EXPECT_EQ(replies(f), want) << call;
+    EXPECT_TRUE(f.guesser->slots.empty());
+    EXPECT_EQ(replies(f), want) << call;  // later requests draft again
+    EXPECT_GT(f.guesser->num_calls, call);
+  }
+}
+
+TEST(Loop, AFailedStepClosesItsDraftRows) {
+  EngineOptions options;
+  options.draft_depth = 2;
+  Fixture f(options, std::make_unique<Guesser>());
+  f.toy->poison = 6;
+  auto bad = f.submit({0, 6}, 5);
+  f.loop->turn();
+  EXPECT_EQ(read(*bad).end.reason, FinishReason::error);
+  EXPECT_TRUE(f.guesser->slots.empty());
+  auto after = f.submit({0}, 2);
+  f.run();
+  EXPECT_EQ(read(*after).ids, (std::vector<int32_t>{1, 4}));
+}
+
+TEST(Loop, ThousandCancelledDraftersLeaveNothing) {
+  EngineOptions options;
+  options.draft_depth = 3;
+  Fixture f(options, std::make_unique<Guesser>());
+  for (int i = 0; i < 1000; ++i) {
+    auto g = f.submit({0, 5, 0}, 40);
+    for (int turns = 0; turns <= i % 4; ++turns) f.loop->turn();
+    g->cancel();
+    f.loop->turn();
+    EXPECT_EQ(read(*g).end.reason, FinishReason::cancelled);
+  }
+  EXPECT_TRUE(f.loop->idle());
+  EXPECT_EQ(f.board.read().kv_bytes, 0u);
+  EXPECT_TRUE(f.guesser->slots.empty());
+}
+
+TEST(Loop, ARequestMayDoWithoutDrafts) {
+  EngineOptions options;
+  options.draft_depth = 3;
+  Fixture f(options, std::make_unique<Guesser>());
+  GenerationRequest r;
+  r.prompt_ids = {0};
+  r.max_tokens = 9;
+  r.sampling.temperature = 0;
+  r.draft_depth = 0;
+  auto generation = std::make_shared<Generation>(100, std::function<void()>{});
+  f.loop->admit({std::move(r), generation, Clock::now()});
+  f.run();
+  EXPECT_EQ(f.guesser->num_calls, 0);
+  EXPECT_EQ(read(*generation).end.drafts.drafted, 0u);
 }
 
 TEST(Loop, ChunkedPrefillGivesTheSameTokens) {

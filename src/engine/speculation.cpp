@@ -58,8 +58,7 @@ void Speculation::close(DraftRecord& record, int slot) {
   if (!record.open) return;
   record.open = false;
   source_->close(slot);
-  if (record.stats.drafted > 0)
-    prior_ += kPriorStep * (record.acceptance->rate() - prior_);
+  if (record.stats.drafted > 0) prior_ += kPriorStep * (record.acceptance->rate() - prior_);
 }
 
 void Speculation::plan(std::span<const Row> rows) {
@@ -68,8 +67,7 @@ void Speculation::plan(std::span<const Row> rows) {
     const Row& row = rows[i];
     row.work->drafts_open = row.record->open;
     const bool one_behind =
-        row.work->count == 1 &&
-        row.work->computed + 1 == static_cast<int>(row.work->known.size());
+        row.work->count == 1 && row.work->computed + 1 == static_cast<int>(row.work->known.size());
     if (!row.record->open || !one_behind || row.room < 1) continue;
     if (row.record->pinned > 0)
       row.work->num_drafts = std::min(row.record->pinned, row.room);

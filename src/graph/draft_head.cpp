@@ -57,10 +57,10 @@ Status Qwen35Head::load(Loader& loader, const BuildOptions& options, const std::
   const DecoderSpec& d = c_.dense;
   TENON_TRY(rope_, make_rope(d.rope));
   TENON_OK(kernels_->prepare(rope_));
-  TENON_TRY(caches_,
-            cache::CacheSet::make(
-                {{"attention", options.kv.shape(0, d.num_kv_heads, d.head_dim, d.head_dim)}},
-                *kernels_));
+  TENON_TRY(
+      caches_,
+      cache::CacheSet::make(
+          {{"attention", options.kv.shape(0, d.num_kv_heads, d.head_dim, d.head_dim)}}, *kernels_));
   TENON_TRY(embedding_norm_, loader.norm(at + "pre_fc_norm_embedding", d.hidden_size, norm));
   TENON_TRY(hidden_norm_, loader.norm(at + "pre_fc_norm_hidden", d.hidden_size, norm));
   TENON_TRY(fc_, loader.matrix(at + "fc", d.hidden_size, 2 * d.hidden_size));
@@ -103,17 +103,17 @@ Result<std::unique_ptr<DraftHead>> build_draft_head(const profile::Manifest& man
   TENON_TRY(const std::string type, json_string_or(config, "model_type", kWhere, ""));
   const bool drafter = type == "qwen3_5_mtp";
   if (!drafter && type != "qwen3_5" && type != "qwen3_5_text")
-    return unsupported("{}: model_type '{}' has no head for multi-token prediction that is built "
-                       "(qwen3_5_mtp, or mtp.* tensors in a qwen3_5 checkpoint)",
-                       manifest.path, type);
+    return unsupported(
+        "{}: model_type '{}' has no head for multi-token prediction that is built "
+        "(qwen3_5_mtp, or mtp.* tensors in a qwen3_5 checkpoint)",
+        manifest.path, type);
   const bool own = begins_with_own(weights);
   if (!drafter && !own)
     return unsupported("{}: the checkpoint has no mtp.* tensors; name a drafter's folder",
                        manifest.path);
   TENON_TRY(const int64_t num_layers, json_int_or(text, "mtp_num_hidden_layers", kWhere, 1, 0, 99));
   TENON_OK(check_head(text, static_cast<int>(num_layers)));
-  TENON_TRY(const int64_t block,
-            json_int_or(config, "block_size", kWhere, num_layers + 2, 2, 64));
+  TENON_TRY(const int64_t block, json_int_or(config, "block_size", kWhere, num_layers + 2, 2, 64));
   TENON_TRY(Qwen35Config c, read_qwen35_config(text));
   const NormKind norm{c.dense.norm.eps, drafter ? own : norms_from_one(weights)};
   auto head = std::make_unique<Qwen35Head>(std::move(c), options);

@@ -18,8 +18,8 @@ bool is_minicpm5(const ConfigView& view) {
          number_or(text, "num_hidden_layers", 0) == 24 &&
          number_or(text, "num_attention_heads", 0) == 16 &&
          number_or(text, "num_key_value_heads", 0) == 2 && number_or(text, "head_dim", 0) == 128 &&
-         number_or(text, "vocab_size", 0) == 130560 &&
-         tied && tied->is_boolean() && !tied->get<bool>();
+         number_or(text, "vocab_size", 0) == 130560 && tied && tied->is_boolean() &&
+         !tied->get<bool>();
 }
 
 bool is_qwen35_type(std::string_view type) { return type == "qwen3_5" || type == "qwen3_5_text"; }

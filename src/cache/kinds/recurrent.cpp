@@ -153,9 +153,9 @@ void RecurrentCache::rollback(int slot, int len) {
     refuse_rollback(len, row.len, "0: no marked step has come");
   const bool inside = row.round->inputs && len > row.round->len && len < row.len;
   if (len != row.round->len && !inside)
-    refuse_rollback(len, row.len,
-                    fmt::format("{} (the mark){}, or 0", row.round->len,
-                                row.round->inputs ? " and up" : ""));
+    refuse_rollback(
+        len, row.len,
+        fmt::format("{} (the mark){}, or 0", row.round->len, row.round->inputs ? " and up" : ""));
   const Round round = std::move(*row.round);
   row = {round.before, round.len, std::nullopt};
   if (len > round.len) replay(row, *round.inputs, len - round.len);

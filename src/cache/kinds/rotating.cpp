@@ -231,16 +231,16 @@ void RotatingCache::rollback(int slot, int len) {
     cut_to(row.ring);
   } else if (before && before->holds_all() && len > 0 && len < before->len) {
     cut_to(row.ring = std::move(*before));
-  } else if (before && (len == before->len ||
-                        (row.round->k && len > before->len && len < row.ring.len))) {
+  } else if (before &&
+             (len == before->len || (row.round->k && len > before->len && len < row.ring.len))) {
     row.ring = std::move(*before);
     const int keep = len - row.ring.len;
     if (keep > 0) append(row.ring, cut(*row.round->k, 0, keep), cut(*row.round->v, 0, keep));
   } else {
-    refuse_rollback(len, row.ring.len,
-                    before ? fmt::format("{} (the mark){}, or 0", before->len,
-                                         row.round->k ? " and up" : "")
-                           : "0: the window has passed, and no step was marked");
+    refuse_rollback(
+        len, row.ring.len,
+        before ? fmt::format("{} (the mark){}, or 0", before->len, row.round->k ? " and up" : "")
+               : "0: the window has passed, and no step was marked");
   }
   row.round.reset();
 }

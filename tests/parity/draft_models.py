@@ -64,6 +64,10 @@ def head_tensors(config, rng, prefix="mtp."):
     return {prefix + name: value for name, value in tensors.items()}
 
 
+def head_rng():
+    return np.random.default_rng(29)
+
+
 def shifting_target(folder, scale, separate_head=None):
     """Qwen3.5 with a head: token t is mostly followed by t + 1, less surely the larger `scale` is.
     separate_head: a folder for the head instead of tensors mtp.* beside the target's own."""
@@ -71,7 +75,7 @@ def shifting_target(folder, scale, separate_head=None):
     recipes.build(config, "f32", folder)
     add_words(folder)
     rng = np.random.default_rng(23)
-    head = head_tensors(config, rng)
+    head = head_tensors(config, head_rng())
 
     def change(tensors):
         embed = next(k for k in tensors if k.endswith("embed_tokens.weight"))

@@ -96,6 +96,17 @@ TEST_F(Ngram, LongestSuffixEarliestPlace) {
   EXPECT_THAT(draft({1, 2, 3, 0, 4, 2, 3, 7, 1, 2, 3}, 1, "ngram:max=2"), ElementsAre(0));
 }
 
+// A hundred thousand tokens: a table that were walked would take minutes here.
+TEST_F(Ngram, LongTexts) {
+  std::mt19937 random(6);
+  std::vector<int32_t> known;
+  for (int i = 0; i < 100'000; ++i) known.push_back(static_cast<int32_t>(random() % 50'000));
+  known.insert(known.end(), known.begin() + 70'000, known.begin() + 70'008);
+  EXPECT_THAT(draft(known, 3), ElementsAre(known[70'008], known[70'009], known[70'010]));
+  std::vector<int32_t> same(100'000, 7);
+  EXPECT_THAT(draft(same, 3), ElementsAre(7, 7, 7));
+}
+
 // The table finds what a search through the text would find.
 TEST_F(Ngram, AgreesWithASearch) {
   std::mt19937 random(5);

@@ -11,6 +11,7 @@ mx::array causal_mask(int num_new, int offset, int window) {
 }
 
 Mask full_mask(int num_new, int offset, const ops::Attend& how) {
+  if (how.whole) return Mask::none();
   if (how.window > 0) return Mask::of(causal_mask(num_new, offset, how.window));
   if (num_new == 1) return Mask::none();
   return how.softcap > 0 ? Mask::of(causal_mask(num_new, offset, 0)) : Mask::causal();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -167,6 +168,23 @@ class LocalEngine : public Engine {
 };
 // Loads the model and starts the engine thread. Blocks until ready or failed.
 Result<std::unique_ptr<LocalEngine>> load_engine(const EngineOptions& options);
+
+// Text to vectors, by a model that reads whole texts. Loaded and used on one thread.
+struct Embedding {
+  std::vector<float> values;
+  int num_tokens = 0;
+};
+class Embedder {
+ public:
+  virtual ~Embedder() = default;
+  virtual int width() const = 0;
+  virtual int context_len() const = 0;  // tokens of one text, the tokenizer's own included
+  virtual const char* pooling() const = 0;  // "mean", "cls"
+  // One for each text, in order; no text sees another. Errors: too_large (a text, with both
+  // numbers), invalid (not UTF-8).
+  virtual Result<std::vector<Embedding>> embed(std::span<const std::string> texts) = 0;
+};
+Result<std::unique_ptr<Embedder>> load_embedder(const EngineOptions& options);
 
 // `tenon info`: what a path is and how it would run, or why it is refused. Loads headers, not
 // weights.

@@ -46,6 +46,19 @@ Json weights_json(const checkpoint::Weights& weights) {
           {"formats", formats}};
 }
 
+// Checks every tensor against the graph; cache bytes of a token, none in an encoder.
+Result<double> audit(const Choice& choice, checkpoint::Checkpoint& checkpoint) {
+  const graph::BuildOptions build{ops::make_audit_kernels(), choice.dtype, choice.kv};
+  if (choice.resolved.profile->execution.loop == profile::Loop::encode) {
+    TENON_OK(
+        graph::build_encoder(choice.resolved, checkpoint.manifest(), checkpoint.weights(), build));
+    return 0.0;
+  }
+  TENON_TRY(const auto model,
+            graph::build(choice.resolved, checkpoint.manifest(), checkpoint.weights(), build));
+  return model->caches().bytes_per_token();
+}
+
 }  // namespace
 
 Result<Json> inspect(const EngineOptions& options) try {
@@ -54,9 +67,7 @@ Result<Json> inspect(const EngineOptions& options) try {
   TENON_TRY(const auto card, make_card(options, *checkpoint));
   const bool has_head = graph::has_draft_head(checkpoint->weights());
   const Json weights = weights_json(checkpoint->weights());
-  TENON_TRY(const auto audited,
-            graph::build(choice.resolved, checkpoint->manifest(), checkpoint->weights(),
-                         {ops::make_audit_kernels(), choice.dtype, choice.kv}));
+  TENON_TRY(const double cache_bytes, audit(choice, *checkpoint));
   TENON_OK(checkpoint->weights().finish());
   const Json& config = checkpoint->manifest().config;
   return Json{{"path", options.model_path},
@@ -64,7 +75,7 @@ Result<Json> inspect(const EngineOptions& options) try {
               {"container", checkpoint->manifest().container},
               {"profile", profile_json(choice.resolved)},
               {"weights", weights},
-              {"cache_bytes_per_token", audited->caches().bytes_per_token()},
+              {"cache_bytes_per_token", cache_bytes},
               {"context", config.value("max_position_embeddings", 0)},
               {"vocab_size", config.value("vocab_size", 0)},
               {"tokenizer", card->tokenizer != nullptr},

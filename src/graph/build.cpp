@@ -40,6 +40,9 @@ Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
                                      const profile::Manifest& manifest,
                                      checkpoint::Weights& weights, const BuildOptions& options) {
   TENON_OK(profile::assert_resolved(manifest, resolved));
+  if (resolved.profile->execution.loop == profile::Loop::encode)
+    return unsupported("profile {}: an encoder writes no text; tenon embed turns text into vectors",
+                       resolved.profile->id);
   const std::string name = family_file(resolved.profile->execution.graph);
   for (const Family& family : kFamilies)
     if (name == family.name) return family.build(resolved, manifest, weights, options);

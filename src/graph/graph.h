@@ -74,6 +74,20 @@ Result<std::unique_ptr<Model>> build(const profile::Resolved& resolved,
                                      const profile::Manifest& manifest,
                                      checkpoint::Weights& weights, const BuildOptions& options);
 
+// A model that reads whole texts: every token sees all of its row.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  virtual const ModelShape& shape() const = 0;
+  // ids int32 [N] -> [N, E], evaluated. Rows are whole texts from position 0, in flat order, each
+  // of at most shape().context_len tokens; their slots are numbered from 0.
+  virtual mx::array encode(const mx::array& ids, ops::Rows rows) = 0;
+};
+Result<std::unique_ptr<Encoder>> build_encoder(const profile::Resolved& resolved,
+                                               const profile::Manifest& manifest,
+                                               checkpoint::Weights& weights,
+                                               const BuildOptions& options);
+
 // A head for multi-token prediction: reads a target's hidden state at a position and the embedding
 // of the token behind it; its output is a hidden state for the target's logits() and for itself.
 class DraftHead {

@@ -19,7 +19,10 @@ constexpr int kItemsPerThread = 4;
 struct Block {
   const RowPages* row;
   int first, len, kv_head;
-  int last_position() const { return row->slice.offset + first + len - 1; }
+  // The last key that token `i` of the block sees.
+  int last_key(int i, const Attend& how) const {
+    return row->slice.offset + (how.whole ? row->slice.len : first + i + 1) - 1;
+  }
 };
 
 // The state of a block's queries over some keys.
@@ -49,7 +52,9 @@ class AttendTask {
     return shape_.how.window > 0 ? std::max(0, position - shape_.how.window + 1) / cpu::kPageTokens
                                  : 0;
   }
-  int end_tile(const Block& b) const { return b.last_position() / cpu::kPageTokens + 1; }
+  int end_tile(const Block& b) const {
+    return b.last_key(b.len - 1, shape_.how) / cpu::kPageTokens + 1;
+  }
   int num_spans(const Block& b) const { return (end_tile(b) + kSpanTiles - 1) / kSpanTiles; }
 
   // Queries are scaled, keys and values go to their pages.
@@ -96,7 +101,7 @@ class AttendTask {
         const int token = (begin + i) / group, head = b.kv_head * group + (begin + i) % group;
         const size_t at = b.row->slice.start + b.first + token;
         q[i] = scaled_ + (at * shape_.num_heads + head) * k_dim;
-        positions[i] = b.row->slice.offset + b.first + token;
+        positions[i] = b.last_key(token, shape_.how);
       }
       cpu::AttendArgs a{};
       a.kv = &shape_.kv;

@@ -169,6 +169,7 @@ struct Attend {
   float scale = 1.0f;
   int window = 0;  // a token sees so many, itself included; 0: all before it
   float softcap = 0.0f;  // 0: none
+  bool whole = false;  // a token sees all of its row, also what comes behind it; without a window
 };
 
 struct KvShape {
@@ -192,7 +193,7 @@ class KvPages {
   virtual uint64_t bytes() const = 0;  // of pages taken
   virtual int take() = 0;  // throws std::bad_alloc
   virtual void give(int page) = 0;
-  // Appends k and v of each row (if it has any) behind its offset and attends causally. pages[i]:
+  // Appends k and v of each row (if it has any) behind its offset and attends. pages[i]:
   // those of rows[i], enough for its new length; -1 where no token sees the page any more.
   virtual mx::array attend(const Qkv& qkv, Rows rows, std::span<const std::vector<int>> pages,
                            const Attend& how) = 0;

@@ -9,22 +9,27 @@ namespace tenon::profile {
 namespace {
 
 // Indexed by the enum, which is in spelling order.
-constexpr std::array<const char*, 18> kCapabilityNames = {
-    "autoregressive",        "colibri-container", "diffusion",    "diffusion-gemma-graph",
-    "gemma4-graph",          "generated-graph",   "glm5.2-graph", "minicpm5-graph",
-    "mixed-precision-kv",    "native-mtp",        "qwen3-graph",  "qwen3-moe-graph",
-    "qwen3.5-graph",         "recurrent-state",   "safetensors",  "streamed-experts",
+constexpr std::array<const char*, 20> kCapabilityNames = {
+    "autoregressive",        "bert-encoder-graph",
+    "colibri-container",     "diffusion",
+    "diffusion-gemma-graph", "encode",
+    "gemma4-graph",          "generated-graph",
+    "glm5.2-graph",          "minicpm5-graph",
+    "mixed-precision-kv",    "native-mtp",
+    "qwen3-graph",           "qwen3-moe-graph",
+    "qwen3.5-graph",         "recurrent-state",
+    "safetensors",           "streamed-experts",
     "universal-dense-graph", "vision-sidecar",
 };
 constexpr std::array<const char*, 3> kTierNames = {"l1", "l2", "l3"};
 constexpr std::array<const char*, 3> kOracleNames = {"none", "mlx-lm", "mlx-optiq"};
 constexpr std::array<const char*, 2> kClaimNames = {"bit-exact", "measured"};
 constexpr std::array<const char*, 2> kLoaderNames = {"safetensors", "colibri"};
-constexpr std::array<const char*, 8> kGraphNames = {
-    "gemma4",    "minicpm5",        "qwen3.5", "qwen3",
-    "qwen3-moe", "diffusion-gemma", "glm5.2",  "universal-dense",
+constexpr std::array<const char*, 9> kGraphNames = {
+    "gemma4",          "minicpm5", "qwen3.5",      "qwen3",           "qwen3-moe",
+    "diffusion-gemma", "glm5.2",   "bert-encoder", "universal-dense",
 };
-constexpr std::array<const char*, 2> kLoopNames = {"autoregressive", "diffusion"};
+constexpr std::array<const char*, 3> kLoopNames = {"autoregressive", "diffusion", "encode"};
 constexpr std::array<const char*, 4> kSpecializationNames = {"artifact", "dedicated", "generated",
                                                              "generic"};
 

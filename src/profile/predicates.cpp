@@ -51,6 +51,7 @@ bool graph_accepts(Graph graph, const ConfigView& view) {
     case Graph::qwen3: return view.model_type == "qwen3";
     case Graph::qwen3_moe: return view.model_type == "qwen3_moe";
     case Graph::diffusion_gemma: return view.model_type == "diffusion_gemma";
+    case Graph::bert_encoder: return view.model_type == "bert";
     case Graph::glm52: return view.model_type == "glm_moe_dsa";
     case Graph::universal_dense:
       return has_descriptor(remap_model_type(view.model_type)) && parse_descriptor(view).ok();

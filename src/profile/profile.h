@@ -18,12 +18,14 @@
 
 namespace tenon::profile {
 
-// Alphabetical by spelling; 18 values. The enum order is the spelling order.
+// Alphabetical by spelling; 20 values. The enum order is the spelling order.
 enum class Capability {
   autoregressive,
+  bert_encoder_graph,
   colibri_container,
   diffusion,
   diffusion_gemma_graph,
+  encode,
   gemma4_graph,
   generated_graph,
   glm52_graph,
@@ -60,9 +62,10 @@ enum class Graph {
   qwen3_moe,
   diffusion_gemma,
   glm52,
+  bert_encoder,
   universal_dense
 };
-enum class Loop { autoregressive, diffusion };
+enum class Loop { autoregressive, diffusion, encode };
 enum class Specialization { artifact, dedicated, generated, generic };
 const char* tier_name(Tier t);
 const char* oracle_name(Oracle o);

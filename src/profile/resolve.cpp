@@ -17,7 +17,7 @@ namespace {
 using Reasons = std::vector<std::string>;
 
 constexpr const char* kTargeted =
-    "gemma4*, diffusion_gemma, glm_moe_dsa, qwen3_5, qwen3, qwen3_moe, MiniCPM5";
+    "gemma4*, diffusion_gemma, glm_moe_dsa, qwen3_5, qwen3, qwen3_moe, MiniCPM5, bert";
 
 Result<std::optional<std::string>> artifact_identity(const Manifest& manifest,
                                                      const ArtifactOption& option,
@@ -131,6 +131,7 @@ Result<const Profile*> family_of(const ConfigView& view, const std::string& fing
           fmt::format("this build has a generated gemma4 graph for config {}", fingerprint));
     return choose("gemma4-dedicated", own_graph(Graph::gemma4));
   }
+  if (accepts(Graph::bert_encoder)) return choose("bert-encoder", own_graph(Graph::bert_encoder));
   const std::string remapped = remap_model_type(type);
   if (!has_descriptor(remapped)) return unsupported_type(view);
   if (remapped != type)

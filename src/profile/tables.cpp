@@ -40,6 +40,7 @@ const GraphRule& graph_rule(Graph graph) {
       {Graph::qwen3_moe, Loader::safetensors, Loop::autoregressive, {C::qwen3_moe_graph}},
       {Graph::diffusion_gemma, Loader::safetensors, Loop::diffusion, {C::diffusion_gemma_graph}},
       {Graph::glm52, Loader::colibri, Loop::autoregressive, {C::glm52_graph, C::streamed_experts}},
+      {Graph::bert_encoder, Loader::safetensors, Loop::encode, {C::bert_encoder_graph}},
       {Graph::universal_dense,
        Loader::safetensors,
        Loop::autoregressive,
@@ -53,7 +54,9 @@ const GraphRule& graph_rule(Graph graph) {
 std::vector<Capability> derived_capabilities(const Composition& execution) {
   std::vector<Capability> list = {
       execution.loader == Loader::colibri ? C::colibri_container : C::safetensors,
-      execution.loop == Loop::diffusion ? C::diffusion : C::autoregressive,
+      execution.loop == Loop::diffusion ? C::diffusion
+      : execution.loop == Loop::encode  ? C::encode
+                                        : C::autoregressive,
   };
   for (const Capability c : graph_rule(execution.graph).capabilities) list.push_back(c);
   if (execution.specialization == Specialization::generated) list.push_back(C::generated_graph);
@@ -108,6 +111,8 @@ std::span<const Profile> family_profiles() {
       make("glm5.2-colibri", kL3,
            {C::colibri_container, C::autoregressive, C::glm52_graph, C::streamed_experts},
            Graph::glm52, Specialization::dedicated),
+      make("bert-encoder", kL3, {C::safetensors, C::encode, C::bert_encoder_graph},
+           Graph::bert_encoder, Specialization::dedicated),
       make("universal-dense", kL1, {C::safetensors, C::autoregressive, C::universal_dense_graph},
            Graph::universal_dense, Specialization::generic),
   };

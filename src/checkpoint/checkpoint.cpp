@@ -17,7 +17,7 @@ class Opened final : public Checkpoint {
       : manifest_(std::move(loaded.manifest)),
         text_(std::move(loaded.text)),
         bytes_(sum(loaded.tensors)),
-        weights_(std::move(loaded.tensors), manifest_.path) {
+        weights_(std::move(loaded.tensors), manifest_.path, std::move(loaded.files)) {
     weights_.set_quantization(std::move(loaded.quantization));
   }
   const profile::Manifest& manifest() const override { return manifest_; }

@@ -30,6 +30,9 @@ struct TextFiles {
   Json gguf_vocab;  // {model, pre, tokens, token_types, scores, merges, bos_id, ...}; null if none
 };
 
+// Stored name of a tensor -> path of the file that holds it.
+using TensorFiles = std::map<std::string, std::string>;
+
 class Weights;
 
 class Checkpoint {
@@ -48,10 +51,12 @@ class Checkpoint {
 // The named tensors of a checkpoint, each taken exactly once.
 class Weights {
  public:
-  explicit Weights(std::vector<WeightView> tensors, std::string source);
+  // `source`: the model's path, for messages; files: of those tensors that have others.
+  explicit Weights(std::vector<WeightView> tensors, std::string source, TensorFiles files = {});
   bool has(std::string_view name) const;
   std::optional<WeightView> find(std::string_view name) const;  // looks without taking
   std::vector<std::string> names() const;  // not yet taken, sorted
+  const std::string& file_of(std::string_view name) const;  // the model's path if it is not there
 
   // Errors: not_found, naming the tensor and the file; corrupt when taken twice or the shape
   // differs. `shape` may be empty (any).
@@ -84,6 +89,8 @@ class Weights {
   };
   std::vector<std::pair<std::string, Slot>> slots_;  // sorted by name
   std::string source_;  // file or folder, for messages
+  TensorFiles files_;
+
   Json quantization_;
   Slot* slot(std::string_view name);
   const Slot* slot(std::string_view name) const;

@@ -56,6 +56,8 @@ Result<std::string> template_of(const Json& tokenizer_config, const std::string&
 Result<TextFiles> read_text_files(const std::string& path) {
   TextFiles text;
   TENON_TRY(auto tokenizer, read_small_file(in_folder(path, "tokenizer.json"), kTokenizerBytesMax));
+  if (tokenizer && tokenizer->empty())
+    return corrupt("{}: empty", in_folder(path, "tokenizer.json"));
   if (tokenizer) text.tokenizer_json = std::move(*tokenizer);
   const std::string config_file = in_folder(path, "tokenizer_config.json");
   TENON_TRY(text.tokenizer_config, read_object(config_file, kTokenizerConfigBytesMax));
@@ -82,7 +84,9 @@ Result<Loaded> load_directory(const std::string& path) {
   TENON_TRY(out.manifest.kv_config, read_json(in_folder(path, "kv_config.json"), kConfigBytesMax));
   TENON_TRY(out.quantization, find_quantization(out.manifest.config, config_file));
   TENON_TRY(out.text, read_text_files(path));
-  TENON_TRY(out.tensors, load_shards(path));
+  TENON_TRY(Shards shards, load_shards(path));
+  out.tensors = std::move(shards.tensors);
+  out.files = std::move(shards.files);
   return out;
 }
 

@@ -13,6 +13,7 @@ struct Loaded {
   profile::Manifest manifest;
   TextFiles text;
   std::vector<WeightView> tensors;  // canonical names, all different
+  TensorFiles files;                // of tensors, where there may be several files
   Json quantization;                // the config's MLX object, null when there is none
 };
 

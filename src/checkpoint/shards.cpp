@@ -95,7 +95,8 @@ class Collection {
       if (!fresh)
         return corrupt("{} and {} both hold tensor {}", files_[it->second], file, shown(view.name));
       view.from_file = true;
-      tensors.push_back(std::move(view));
+      found.files.emplace(view.name, file);
+      found.tensors.push_back(std::move(view));
     }
     for (const std::string& name : expected) {
       const auto it = owner_.find(name);
@@ -106,7 +107,7 @@ class Collection {
     return {};
   }
 
-  std::vector<WeightView> tensors;
+  Shards found;
 
  private:
   std::unordered_map<std::string, size_t> owner_;  // tensor -> index into files_
@@ -115,7 +116,7 @@ class Collection {
 
 }  // namespace
 
-Result<std::vector<WeightView>> load_shards(const std::string& folder) {
+Result<Shards> load_shards(const std::string& folder) {
   const std::string index_file = in_folder(folder, "model.safetensors.index.json");
   TENON_TRY(const auto index_text, read_small_file(index_file, kIndexBytesMax));
   TENON_TRY(const Index shards,
@@ -125,8 +126,8 @@ Result<std::vector<WeightView>> load_shards(const std::string& folder) {
   Collection all;
   for (const auto& [shard, expected] : shards)
     TENON_OK(all.add(in_folder(folder, shard), expected));
-  if (all.tensors.empty()) return corrupt("{}: the shards hold no tensors", folder);
-  return std::move(all.tensors);
+  if (all.found.tensors.empty()) return corrupt("{}: the shards hold no tensors", folder);
+  return std::move(all.found);
 }
 
 }  // namespace tenon::checkpoint

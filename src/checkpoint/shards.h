@@ -9,9 +9,14 @@
 
 #include "base/result.h"
 #include "base/weight.h"
+#include "checkpoint/checkpoint.h"
 
 namespace tenon::checkpoint {
 
-Result<std::vector<WeightView>> load_shards(const std::string& folder);
+struct Shards {
+  std::vector<WeightView> tensors;
+  TensorFiles files;  // of every tensor
+};
+Result<Shards> load_shards(const std::string& folder);
 
 }  // namespace tenon::checkpoint

@@ -26,7 +26,12 @@ bool is_matrix_format(Format format) {
 
 }  // namespace
 
-Weights::Weights(std::vector<WeightView> tensors, std::string source) : source_(std::move(source)) {
+Weights::Weights(std::vector<WeightView> tensors, std::string source, TensorFiles files)
+    : source_(std::move(source)), files_(std::move(files)) {
+  // One file holds all: whatever is wrong is wrong there.
+  const auto elsewhere = [&](const auto& entry) { return entry.second != files_.begin()->second; };
+  if (!files_.empty() && std::none_of(files_.begin(), files_.end(), elsewhere))
+    source_ = files_.begin()->second;
   slots_.reserve(tensors.size());
   for (WeightView& view : tensors) {
     std::string name = view.name;
@@ -65,6 +70,12 @@ Weights::Slot* Weights::slot(std::string_view name) {
   return const_cast<Slot*>(std::as_const(*this).slot(name));
 }
 
+const std::string& Weights::file_of(std::string_view name) const {
+  const Slot* found = slot(name);
+  const auto file = found ? files_.find(found->view.name) : files_.end();
+  return file == files_.end() ? source_ : file->second;
+}
+
 bool Weights::has(std::string_view name) const { return slot(name) != nullptr; }
 
 std::optional<WeightView> Weights::find(std::string_view name) const {
@@ -83,9 +94,9 @@ Result<WeightView> Weights::take(std::string_view name, std::vector<int64_t> sha
   Slot* found = slot(name);
   if (!found) return not_found("{}: tensor {} is missing", source_, shown(name));
   if (found->taken)
-    return corrupt("{}: tensor {} is used twice or was dropped", source_, shown(name));
+    return corrupt("{}: tensor {} is used twice or was dropped", file_of(name), shown(name));
   if (!shape.empty() && found->view.shape != shape)
-    return corrupt("{}: tensor {} has shape {}, expected {}", source_, shown(name),
+    return corrupt("{}: tensor {} has shape {}, expected {}", file_of(name), shown(name),
                    shape_text(found->view.shape), shape_text(shape));
   found->taken = true;
   return found->view;
@@ -104,8 +115,8 @@ Status Weights::take_quantized(std::string_view path, const std::vector<int64_t>
   stored.remove_suffix(std::min(stored.size(), std::string_view(".scales").size()));
   TENON_TRY(const Scheme scheme, scheme_of(quantization_, stored, source_));
   if (!scheme.quantized)
-    return corrupt("{}: tensor {} is there, but the config says that {} is not quantized", source_,
-                   name("scales"), shown(path));
+    return corrupt("{}: tensor {} is there, but the config says that {} is not quantized",
+                   file_of(name("scales")), name("scales"), shown(path));
   if (in % scheme.group_size != 0 || in * scheme.bits % 32 != 0)
     return corrupt("{}: {}: rows of {} are not whole groups of {}", source_, shown(path), in,
                    scheme.group_size);
@@ -117,19 +128,20 @@ Status Weights::take_quantized(std::string_view path, const std::vector<int64_t>
   linear.group_size = scheme.group_size;
   TENON_TRY(linear.weight, take(name("weight"), shape(in * scheme.bits / 32)));
   if (linear.weight.format != Format::u32)
-    return corrupt("{}: tensor {} is {}, expected packed u32", source_, name("weight"),
-                   described(linear.weight));
+    return corrupt("{}: tensor {} is {}, expected packed u32", file_of(name("weight")),
+                   name("weight"), described(linear.weight));
   TENON_TRY(WeightView scales, take(name("scales"), shape(in / scheme.group_size)));
   const bool affine = scheme.mode == QuantMode::affine;
   if (affine ? !is_float(scales.format) : scales.format != Format::u8)
-    return corrupt("{}: tensor {} is {}, expected {} for {}", source_, name("scales"),
-                   described(scales), affine ? "floats" : "u8", quant_mode_name(scheme.mode));
+    return corrupt("{}: tensor {} is {}, expected {} for {}", file_of(name("scales")),
+                   name("scales"), described(scales), affine ? "floats" : "u8",
+                   quant_mode_name(scheme.mode));
   linear.scales.push_back(std::move(scales));
   if (!affine) return {};
   TENON_TRY(WeightView biases, take(name("biases"), shape(in / scheme.group_size)));
   if (biases.format != linear.scales[0].format)
-    return corrupt("{}: tensors {} and {} differ in format", source_, name("scales"),
-                   name("biases"));
+    return corrupt("{}: tensors {} and {} differ in format", file_of(name("scales")),
+                   name("scales"), name("biases"));
   linear.biases.push_back(std::move(biases));
   return {};
 }
@@ -145,8 +157,8 @@ Result<LinearSource> Weights::take_linear_shaped(std::string_view path,
   // Packed integers without scales: say what is missing, not that the shape is odd.
   const Slot* weight = slot(name("weight"));
   if (weight && !is_matrix_format(weight->view.format))
-    return corrupt("{}: tensor {} is {}, but tensor {} is missing", source_, name("weight"),
-                   described(weight->view), name("scales"));
+    return corrupt("{}: tensor {} is {}, but tensor {} is missing", file_of(name("weight")),
+                   name("weight"), described(weight->view), name("scales"));
   std::vector<int64_t> shape = lead;
   shape.push_back(in);
   TENON_TRY(linear.weight, take(name("weight"), std::move(shape)));
@@ -200,7 +212,8 @@ Status Weights::finish() const {
   for (size_t i = 0; i < left.size() && i < kListed; ++i)
     list += fmt::format("{}{}", i ? ", " : "", shown(left[i]));
   if (left.size() > kListed) list += fmt::format(" and {} more", left.size() - kListed);
-  return corrupt("{}: this model has no use for {} of the tensors: {}", source_, left.size(), list);
+  return corrupt("{}: this model has no use for {} of the tensors: {}", file_of(left[0]),
+                 left.size(), list);
 }
 
 }  // namespace tenon::checkpoint

@@ -65,10 +65,23 @@ std::string spelled(const text::Tokenizer& tokenizer, const Json& vocab, const c
   return id ? std::string(tokenizer.token_bytes(*id)) : std::string();
 }
 
+std::string beside(const checkpoint::Checkpoint& c, const char* file) {
+  return (fs::path(c.manifest().path) / file).string();
+}
+
+std::string template_file(const EngineOptions& options, const checkpoint::Checkpoint& c) {
+  if (!options.chat_template_file.empty()) return options.chat_template_file;
+  if (c.manifest().container == "gguf") return c.manifest().path;
+  const std::string own = beside(c, "chat_template.jinja");
+  return fs::exists(own) ? own : beside(c, "tokenizer_config.json");
+}
+
 Status read_words(const EngineOptions& options, const checkpoint::Checkpoint& c, Model& card) {
   const checkpoint::TextFiles& files = c.text();
   if (!files.tokenizer_json.empty()) {
-    TENON_TRY(card.tokenizer, text::Tokenizer::from_json(files.tokenizer_json));
+    auto made = text::Tokenizer::from_json(files.tokenizer_json);
+    if (!made.ok()) return in_file(std::move(made).error(), beside(c, "tokenizer.json"));
+    card.tokenizer = std::move(made).value();
     card.bos_token = token_spelling(files.tokenizer_config, "bos_token");
     card.eos_token = token_spelling(files.tokenizer_config, "eos_token");
   } else if (files.gguf_vocab.is_object()) {
@@ -84,7 +97,9 @@ Status read_words(const EngineOptions& options, const checkpoint::Checkpoint& c,
     name = fs::path(options.chat_template_file).filename().string();
   }
   if (!source.empty()) {
-    TENON_TRY(card.chat_template, text::ChatTemplate::compile(source, name));
+    auto made = text::ChatTemplate::compile(source, name);
+    if (!made.ok()) return in_file(std::move(made).error(), template_file(options, c));
+    card.chat_template = std::move(made).value();
   }
   return {};
 }

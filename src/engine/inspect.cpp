@@ -61,7 +61,9 @@ Result<double> audit(const Choice& choice, checkpoint::Checkpoint& checkpoint) {
 
 }  // namespace
 
-Result<Json> inspect(const EngineOptions& options) try {
+namespace {
+
+Result<Json> inspect_named(const EngineOptions& options) {
   TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(options.model_path));
   TENON_TRY(const Choice choice, choose(options, *checkpoint, checkpoint->weights()));
   TENON_TRY(const auto card, make_card(options, *checkpoint));
@@ -87,6 +89,14 @@ Result<Json> inspect(const EngineOptions& options) try {
                 {"dtype", ops::dtype_name(choice.dtype)},
                 {"kv", choice.kv.text()},
                 {"draft_head", has_head}}}};
+}
+
+}  // namespace
+
+Result<Json> inspect(const EngineOptions& options) try {
+  auto found = inspect_named(options);
+  if (found.ok() || found.error().message.starts_with("--")) return found;
+  return in_file(std::move(found).error(), options.model_path);
 } catch (const std::exception& e) {
   return internal("{}: {}", options.model_path, e.what());
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/log.h"
 #include "engine/loaded.h"
@@ -77,6 +78,11 @@ Result<std::map<int, graph::KvScheme::Quantized>> read_kv_config(const Json& lis
     TENON_TRY(const int64_t layer, json_int(entry, "layer_idx", kWhere, 0, 1 << 16));
     TENON_TRY(const int64_t bits, json_int(entry, "bits", kWhere, 2, 8));
     TENON_TRY(const int64_t group, json_int_or(entry, "group_size", kWhere, 64, 32, 128));
+    if (bits == 7 || (group != 32 && group != 64 && group != 128))
+      return invalid(
+          "{}: layer {}: {} bits in groups of {}: there are 2, 3, 4, 5, 6 or 8 bits in "
+          "groups of 32, 64 or 128",
+          kWhere, layer, bits, group);
     const graph::KvScheme::Quantized scheme{static_cast<int>(bits), static_cast<int>(group)};
     if (!layers.emplace(static_cast<int>(layer), scheme).second)
       return invalid("{} lists layer {} twice", kWhere, layer);
@@ -119,10 +125,30 @@ void report(const EngineOptions& options, const char* stage, double fraction) {
 
 }  // namespace
 
+Error in_file(Error error, const std::string& path) {
+  // What a file says may stand in a message; a message stays one line of a length to read.
+  constexpr size_t kLen = 2000;
+  if (error.message.size() > kLen) error.message = error.message.substr(0, kLen) + "...";
+  for (char& c : error.message)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  if (error.message.find(path) == std::string::npos)
+    error.message = fmt::format("{}: {}", path, error.message);
+  return error;
+}
+
+Result<profile::Resolved> resolve_config(const profile::Manifest& manifest) {
+  auto resolved = profile::resolve(manifest);
+  if (resolved.ok()) return resolved;
+  const bool folder = manifest.container != "gguf";
+  return in_file(
+      std::move(resolved).error(),
+      folder ? (std::filesystem::path(manifest.path) / "config.json").string() : manifest.path);
+}
+
 Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint& checkpoint,
                       const checkpoint::Weights& weights) {
   Choice choice;
-  TENON_TRY(choice.resolved, profile::resolve(checkpoint.manifest()));
+  TENON_TRY(choice.resolved, resolve_config(checkpoint.manifest()));
   TENON_OK(choose_device(options.device, choice));
   if (options.dtype == "auto") {
     // Low-precision arithmetic is emulated on the CPU: slower and less exact than float32.
@@ -137,7 +163,9 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
   return choice;
 }
 
-Result<LoadedModel> load_model(const EngineOptions& options) try {
+namespace {
+
+Result<LoadedModel> load_named(const EngineOptions& options) {
   report(options, "reading headers", 0);
   TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(options.model_path));
   checkpoint::Weights& weights = checkpoint->weights();
@@ -167,6 +195,15 @@ Result<LoadedModel> load_model(const EngineOptions& options) try {
   loaded.graph = std::move(model);
   report(options, "ready", 1);
   return loaded;
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const EngineOptions& options) try {
+  auto loaded = load_named(options);
+  // Flags are about the command, not about the file.
+  if (loaded.ok() || loaded.error().message.starts_with("--")) return loaded;
+  return in_file(std::move(loaded).error(), options.model_path);
 } catch (const std::exception& e) {
   return internal("{}: {}", options.model_path, e.what());
 }

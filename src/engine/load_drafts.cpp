@@ -34,7 +34,7 @@ Result<std::unique_ptr<graph::Model>> load_drafting_model(const EngineOptions& o
                                                           const Choice& choice, const Model& card,
                                                           const std::string& path) {
   TENON_TRY(auto checkpoint, checkpoint::Checkpoint::open(path));
-  TENON_TRY(const profile::Resolved resolved, profile::resolve(checkpoint->manifest()));
+  TENON_TRY(const profile::Resolved resolved, resolve_config(checkpoint->manifest()));
   EngineOptions own = options;
   own.model_path = path;
   own.chat_template_file.clear();

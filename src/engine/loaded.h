@@ -16,6 +16,11 @@ struct LoadedModel {
   uint64_t cache_bytes_max = 0;         // what the ledger may hand out
 };
 
+// The error, with the file it is about in front unless it names that already.
+Error in_file(Error error, const std::string& path);
+// profile::resolve, whose errors then name the config's file.
+Result<profile::Resolved> resolve_config(const profile::Manifest& manifest);
+
 // Everything that must be chosen before weights are read; `inspect` prints it.
 struct Choice {
   profile::Resolved resolved;

@@ -41,6 +41,9 @@ Result<mx::array> Loader::vector(const std::string& name, std::vector<int64_t> s
 Result<mx::array> Loader::vector(const std::string& name, std::vector<int64_t> shape,
                                  mx::Dtype dtype) {
   TENON_TRY(const WeightView view, weights_.take(name, std::move(shape)));
+  if (view.format != Format::f32 && view.format != Format::f16 && view.format != Format::bf16)
+    return corrupt("{}: tensor {} is {}, expected floats", weights_.file_of(name), view.name,
+                   format_name(view.format));
   bytes_ += view.bytes.size();
   return options_.kernels->load_vector(view, dtype);
 }
@@ -61,7 +64,10 @@ Result<ops::Norm> Loader::norm(const std::string& path, int dim, const NormKind&
 Result<ops::ExpertsPtr> Loader::experts(const std::string& path, const std::string& each, int num,
                                         int out, int in) {
   std::vector<LinearSource> sources;
-  if (weights_.has(path + ".weight")) {
+  // Where neither is there, the stack is what is missing.
+  const bool one_by_one =
+      !each.empty() && weights_.has(fmt::format(fmt::runtime(each), 0) + ".weight");
+  if (weights_.has(path + ".weight") || !one_by_one) {
     TENON_TRY(sources, weights_.take_experts(path, num, out, in));
   } else {
     for (int i = 0; i < num; ++i) {

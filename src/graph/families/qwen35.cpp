@@ -133,7 +133,9 @@ Result<NormKind> settle_names(checkpoint::Weights& weights, float eps) {
 // A norm whose weights are near zero was stored as its distance from one.
 Status refuse_shifted(const ops::Norm& norm) {
   constexpr float kMeanMin = 0.25f;
-  if (mx::mean(mx::abs(mx::astype(*norm.weight, mx::float32))).item<float>() >= kMeanMin) return {};
+  // NaN is the logits' to report.
+  const float mean = mx::mean(mx::abs(mx::astype(*norm.weight, mx::float32))).item<float>();
+  if (!(mean < kMeanMin)) return {};
   return corrupt(
       "model.norm.weight is near zero: this checkpoint stores norms as their distance from one, "
       "but "

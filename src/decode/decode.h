@@ -30,7 +30,9 @@ struct Drawn {
 // settings, the history and (seed, choice, step) only.
 class StepSampler {
  public:
-  StepSampler(SamplingParams params, int top_logprobs);
+  // num_words: ids from there on are padding of the model's head, and as if they were not there;
+  // 0: none are.
+  StepSampler(SamplingParams params, int top_logprobs, int num_words = 0);
   // `logits`: one row [V]. `history`: prompt and every token drawn before this step.
   // Errors: internal when the row holds NaN or nothing finite is left.
   Result<Drawn> draw(std::span<const float> logits, std::span<const int32_t> history,
@@ -45,6 +47,7 @@ class StepSampler {
                      int top_logprobs);
   SamplingParams params_;
   int top_logprobs_;
+  size_t num_words_;
   std::vector<float> work_;  // logits, then log-probabilities
   std::vector<int32_t> candidates_;  // ids still in the running
   std::vector<float> weights_;  // of candidates, before they are summed

@@ -151,8 +151,10 @@ int32_t pick(std::vector<int32_t>& ids, const std::vector<float>& logprobs, doub
 
 }  // namespace
 
-StepSampler::StepSampler(SamplingParams params, int top_logprobs)
-    : params_(std::move(params)), top_logprobs_(top_logprobs) {}
+StepSampler::StepSampler(SamplingParams params, int top_logprobs, int num_words)
+    : params_(std::move(params)),
+      top_logprobs_(top_logprobs),
+      num_words_(num_words > 0 ? static_cast<size_t>(num_words) : SIZE_MAX) {}
 
 bool StepSampler::is_argmax() const { return params_.temperature == 0 && !has_penalties(params_); }
 
@@ -169,6 +171,7 @@ int32_t StepSampler::guess(std::span<const float> logits, std::span<const int32_
 
 Result<Drawn> StepSampler::draw(std::span<const float> logits, std::span<const int32_t> history,
                                 uint32_t step, int top_logprobs) {
+  logits = logits.first(std::min(logits.size(), num_words_));
   work_.assign(logits.begin(), logits.end());
   if (has_penalties(params_)) penalize(work_, history, params_);
   const int32_t best = best_id(work_);

@@ -37,6 +37,24 @@ TEST(Sampler, GreedyTakesTheLowestIdOnTies) {
   EXPECT_EQ(draw(p, {1, 3, 3, 2}).id, 1);
 }
 
+// Padding of a head never counts: not as a draw, not in a sum, not when it holds NaN.
+TEST(Sampler, PaddingIsNotThere) {
+  const std::vector<float> words{0.3f, 1.2f, -0.5f, 0.9f};
+  std::vector<float> padded = words;
+  padded.insert(padded.end(), {5.0f, 7.0f, NAN});
+  for (double temperature : {0.0, 1.3})
+    for (uint32_t step = 0; step < 50; ++step) {
+      SamplingParams p;
+      p.temperature = temperature;
+      StepSampler plain(p, 2), limited(p, 2, 4);
+      const auto want = plain.draw(words, {}, step), got = limited.draw(padded, {}, step);
+      ASSERT_TRUE(want.ok() && got.ok());
+      EXPECT_EQ(got->id, want->id);
+      EXPECT_EQ(got->logprob, want->logprob);
+      EXPECT_EQ(got->top[1].id, want->top[1].id);
+    }
+}
+
 TEST(Sampler, NanAndNothingFiniteAreErrors) {
   StepSampler sampler({}, -1);
   for (const std::vector<float>& bad :

@@ -131,6 +131,9 @@ Error in_file(Error error, const std::string& path) {
   if (error.message.size() > kLen) error.message = error.message.substr(0, kLen) + "...";
   for (char& c : error.message)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  // A message may begin with the bare name of the file.
+  const std::string name = std::filesystem::path(path).filename().string() + ": ";
+  if (error.message.starts_with(name)) error.message.erase(0, name.size());
   if (error.message.find(path) == std::string::npos)
     error.message = fmt::format("{}: {}", path, error.message);
   return error;

@@ -10,20 +10,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kForeignWordsMax = 100;  // one in so many may differ: added tokens of relatives do
-
-// Drafts are ids: they mean something only where both models have the same words.
+// Drafts are ids: they mean something only where both models have the same words. Special tokens
+// may differ, as those of relatives do; a draft that names another one is only wrong.
 Status check_words(const text::Tokenizer* target, const text::Tokenizer* own,
                    const std::string& path) {
   if (!target || !own) return {};
-  const int num = std::min(target->vocab_size(), own->vocab_size());
+  const int num = std::max(target->vocab_size(), own->vocab_size());
+  const auto is_word = [](const text::Tokenizer& words, int32_t id) {
+    return id < words.vocab_size() && !words.is_special(id) && !words.token_bytes(id).empty();
+  };
   int differing = 0, first = -1;
-  for (int32_t id = 0; id < num; ++id)
-    if (target->token_bytes(id) != own->token_bytes(id)) {
-      ++differing;
-      if (first < 0) first = id;
-    }
-  if (differing * kForeignWordsMax <= num) return {};
+  for (int32_t id = 0; id < num; ++id) {
+    if (!is_word(*target, id) && !is_word(*own, id)) continue;
+    if (target->token_bytes(id) == own->token_bytes(id)) continue;
+    ++differing;
+    if (first < 0) first = id;
+  }
+  if (differing == 0) return {};
   return unsupported(
       "--draft model:{}: its tokenizer is another one: {} of {} ids differ, {} is '{}' there and "
       "'{}' in the target",
@@ -84,6 +87,11 @@ Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& op
       {model,
        [&](const std::string& path) { return load_drafting_model(options, choice, card, path); },
        [&](const std::string& path) { return load_head(choice, target, path); }});
+  if (!source.ok() && !source.error().message.starts_with("--draft")) {
+    Error error = std::move(source).error();
+    error.message = fmt::format("--draft {}: {}", text, error.message);
+    source = std::move(error);
+  }
   // A head that came along and cannot be used is not what the user asked for.
   if (!source.ok() && options.draft == "auto") {
     log_warn("no drafts: {}", source.error().message);

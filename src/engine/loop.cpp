@@ -36,12 +36,12 @@ struct Loop::Sequence {
   DraftRecord drafts;
   Clock::time_point seated{}, first_token{};
 
-  Sequence(uint64_t id_, Submission s)
+  Sequence(uint64_t id_, Submission s, int num_words)
       : id(id_),
         from(std::move(s)),
         known(from.request.prompt_ids),
         prompt_len(static_cast<int>(known.size())),
-        sampler(from.request.sampling, from.request.top_logprobs) {
+        sampler(from.request.sampling, from.request.top_logprobs, num_words) {
     // Enough for most replies; a window of a million tokens is not paid for in advance.
     known.reserve(known.size() + std::min(from.request.max_tokens, kReserveTokens));
   }
@@ -75,7 +75,8 @@ Loop::~Loop() = default;
 void Loop::admit(Submission submission) {
   ++totals_.requests;
   const uint64_t id = next_id_++;
-  auto sequence = std::make_unique<Sequence>(id, std::move(submission));
+  auto sequence = std::make_unique<Sequence>(
+      id, std::move(submission), model_.card->tokenizer ? model_.card->tokenizer->vocab_size() : 0);
   Sequence& s = *sequence;
   sequences_.emplace(id, std::move(sequence));
   if (Status status = scheduler_.admit({id, s.prompt_len, s.from.request.max_tokens});

@@ -2,6 +2,7 @@
 plain decoding: ids, text, logprob bits, finish reason and usage. The oracle is the same request alone on
 a server without drafts. Every source of the registry, every kind of cache, every depth.
 """
+import json
 import re
 import threading
 
@@ -208,6 +209,39 @@ def test_a_model_of_other_words_is_refused(make, tmp_path):
     code, _, err = servers.run_tenon("generate", "--model", make.of_kind("full"), "--raw", "--draft",
                                      f"model:{servers.DEFAULT_MODEL}", "x")
     assert code == 1 and "tokenizer is another one" in err, err
+
+
+def swap_two_words(vocabulary):
+    words = sorted(vocabulary, key=vocabulary.get)
+    vocabulary[words[300]], vocabulary[words[301]] = vocabulary[words[301]], vocabulary[words[300]]
+
+
+def respell_a_word(vocabulary):
+    last = max((word for word in vocabulary if len(word) == 3), key=vocabulary.get)
+    vocabulary[last + "q"] = vocabulary.pop(last)
+
+
+@pytest.mark.parametrize("change", [swap_two_words, respell_a_word])
+def test_a_model_of_nearly_the_same_words_is_refused(change, make, tmp_path):
+    draft = draft_models.target(tmp_path / "draft", "llama-untied-gqa")
+    words = json.loads((draft / "tokenizer.json").read_text())
+    change(words["model"]["vocab"])
+    (draft / "tokenizer.json").write_text(json.dumps(words))
+    code, _, err = servers.run_tenon("generate", "--model", make.of_kind("full"), "--raw", "--draft",
+                                     f"model:{draft}", "x")
+    assert code == 1 and "tokenizer is another one" in err, err
+
+
+def test_a_padded_head_is_no_obstacle(make, tmp_path):
+    """Logits past the words are as if they were not there: the replies are those of the head without them."""
+    want = plain(make, "full", make.of_kind("full"), ())
+    target = draft_models.target(tmp_path / "target", "llama-untied-gqa")
+    draft = draft_models.target(tmp_path / "draft", "llama-untied-gqa")
+    for folder, rows in ((target, 576), (draft, 544)):
+        draft_models.pad_vocabulary(folder, rows)
+    stats = check(make, "padded", target, (), f"model:{draft}", tmp_path)
+    assert plain(make, "padded", target, ()) == want
+    assert stats["accepted"] == stats["drafted"], stats
 
 
 def test_a_head_of_another_width_is_refused(make, tmp_path):

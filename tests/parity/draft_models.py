@@ -31,6 +31,18 @@ def target(folder, family, storage="f32", peaked=1.0):
     return folder
 
 
+def pad_vocabulary(folder, rows):
+    """Heads and embeddings are often made longer than the vocabulary, for round sizes."""
+    def change(tensors):
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            more = tensors[name][:rows - tensors[name].shape[0]]  # as likely as words
+            tensors[name] = np.concatenate([tensors[name], more])
+
+    edit(folder, change)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": rows}))
+
+
 def edit(folder, change):
     path = folder / "model.safetensors"
     tensors = load_file(path)

@@ -22,7 +22,7 @@ double seconds_of_step(graph::Model& model, int num_tokens) {
   const std::vector<int32_t> ids(static_cast<size_t>(num_tokens), 0);
   const ops::RowSlice row{0, 0, num_tokens, model.caches().len(0)};
   const mx::array flat(ids.begin(), {num_tokens}, mx::int32);
-  std::vector<mx::array> results = model.caches().state();
+  std::vector<mx::array> results;
   results.push_back(model.logits(model.hidden(flat, std::span(&row, 1), nullptr)));
   for (mx::array& state : model.caches().state()) results.push_back(std::move(state));
   mx::eval(results);

@@ -125,12 +125,17 @@ void report(const EngineOptions& options, const char* stage, double fraction) {
 
 }  // namespace
 
-Error in_file(Error error, const std::string& path) {
-  // What a file says may stand in a message; a message stays one line of a length to read.
+// What a file or a flag says may stand in a message; a message stays one line of a length to read.
+Error one_line(Error error) {
   constexpr size_t kLen = 2000;
   if (error.message.size() > kLen) error.message = error.message.substr(0, kLen) + "...";
   for (char& c : error.message)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return error;
+}
+
+Error in_file(Error error, const std::string& path) {
+  error = one_line(std::move(error));
   // A message may begin with the bare name of the file.
   const std::string name = std::filesystem::path(path).filename().string() + ": ";
   if (error.message.starts_with(name)) error.message.erase(0, name.size());
@@ -205,7 +210,8 @@ Result<LoadedModel> load_named(const EngineOptions& options) {
 Result<LoadedModel> load_model(const EngineOptions& options) try {
   auto loaded = load_named(options);
   // Flags are about the command, not about the file.
-  if (loaded.ok() || loaded.error().message.starts_with("--")) return loaded;
+  if (loaded.ok()) return loaded;
+  if (loaded.error().message.starts_with("--")) return one_line(std::move(loaded).error());
   return in_file(std::move(loaded).error(), options.model_path);
 } catch (const std::exception& e) {
   return internal("{}: {}", options.model_path, e.what());

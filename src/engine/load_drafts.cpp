@@ -81,7 +81,6 @@ Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& op
   const bool has_head = graph::has_draft_head(target.weights()) || has_head_folder(target);
   if (text == "auto") text = has_head ? "mtp" : "none";
   TENON_TRY(const decode::DraftSpec spec, decode::parse_draft_spec(text));
-  if (spec.source == "none") return std::unique_ptr<decode::DraftSource>();
   auto source = decode::make_draft_source(
       spec,
       {model,
@@ -97,6 +96,7 @@ Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& op
     log_warn("no drafts: {}", source.error().message);
     return std::unique_ptr<decode::DraftSource>();
   }
+  if (source.ok() && spec.source == "none") source->reset();
   return source;
 }
 

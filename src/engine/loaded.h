@@ -16,6 +16,7 @@ struct LoadedModel {
   uint64_t cache_bytes_max = 0;         // what the ledger may hand out
 };
 
+Error one_line(Error error);  // without control characters, of bounded length
 // The error, with the file it is about in front unless it names that already.
 Error in_file(Error error, const std::string& path);
 // profile::resolve, whose errors then name the config's file.

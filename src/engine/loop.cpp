@@ -199,11 +199,9 @@ void Loop::commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult
     result.finished = true;
     finish(s, reason, std::move(error));
   };
-  if (outcome.error) return close(FinishReason::error, std::move(*outcome.error));
-
   FinishReason reason = FinishReason::length;
   bool finished = false;
-  for (size_t i = 0; i < outcome.drawn.size(); ++i) {
+  for (size_t i = 0; i < outcome.drawn.size() && !finished; ++i) {
     const int32_t id = outcome.drawn[i].id;
     s.known.push_back(id);
     ++result.num_drawn;
@@ -214,7 +212,11 @@ void Loop::commit_row(Sequence& s, decode::RowOutcome& outcome, sched::RowResult
     if (finished) outcome.drawn.resize(i + 1);
   }
   emit_outcome(s, outcome);
-  if (finished) close(reason, {});
+  // What went wrong behind an end is no part of the reply: plain decoding would not have met it.
+  if (finished)
+    close(reason, {});
+  else if (outcome.error)
+    close(FinishReason::error, std::move(*outcome.error));
 }
 
 void Loop::emit_outcome(Sequence& s, decode::RowOutcome& outcome) {

@@ -263,6 +263,38 @@ TEST(Loop, AFailingDraftSourceEndsNothing) {
   }
 }
 
+// A draft behind the end of a reply may stand on NaN: plain decoding would not have got there.
+TEST(Loop, WhatFailsBehindTheEndOfAReplyIsNoError) {
+  for (int max_tokens : {1, 2, 3, 9}) {
+    const auto ask = [&](std::unique_ptr<Guesser> drafts) {
+      EngineOptions options;
+      options.draft_depth = 5;
+      Fixture f(options, std::move(drafts));
+      f.toy->nan_after = 4;  // 0 -> 1 -> 4 -> NaN
+      auto g = f.submit({5, 5, 0}, max_tokens);
+      f.run();
+      return read(*g);
+    };
+    const Outcome plain = ask(nullptr), drafted = ask(std::make_unique<Guesser>());
+    EXPECT_EQ(drafted.ids, plain.ids) << max_tokens;
+    EXPECT_EQ(drafted.end.reason, plain.end.reason) << max_tokens;
+    EXPECT_EQ(drafted.end.reason == FinishReason::error, max_tokens > 2);
+  }
+}
+
+// 3 -> 10 is an end; what comes behind it is NaN.
+TEST(Loop, AnEndInsideABurstHidesWhatFailsBehindIt) {
+  EngineOptions options;
+  options.draft_depth = 5;
+  Fixture f(options, std::make_unique<Guesser>());
+  f.toy->nan_after = 10;
+  auto g = f.submit({5, 5, 8}, 20);  // 8 -> 3 -> 10
+  f.run();
+  const Outcome out = read(*g);
+  EXPECT_EQ(out.ids, (std::vector<int32_t>{3, 10}));
+  EXPECT_EQ(out.end.reason, FinishReason::stop);
+}
+
 TEST(Loop, AFailedStepClosesItsDraftRows) {
   EngineOptions options;
   options.draft_depth = 2;

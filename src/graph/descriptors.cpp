@@ -60,12 +60,12 @@ Result<DecoderSpec> describe_qwen3(const Json& config) {
 
 // Its RoPE scaling is longrope over part of a head, with two fields beside rope_scaling.
 Status describe_phi3_rope(const Json& config, DecoderSpec& spec) {
-  TENON_TRY(const double part, json_number_or(config, "partial_rotary_factor", kConfig, 1));
+  TENON_TRY(const int dims, rotary_dims(config, spec.head_dim, 1));
   TENON_TRY(const double base, json_number_or(config, "rope_theta", kConfig, 10000));
   TENON_TRY(const bool traditional, json_bool_or(config, "rope_traditional", kConfig, false));
   TENON_TRY(const int positions, size_or(config, "max_position_embeddings", 131072));
   TENON_TRY(const int original, size_or(config, "original_max_position_embeddings", 4096));
-  spec.rope = {static_cast<int>(spec.head_dim * part), base, traditional, {}, positions};
+  spec.rope = {dims, base, traditional, {}, positions};
   const auto scaling = config.find("rope_scaling");
   if (scaling == config.end() || !scaling->is_object() || scaling->empty()) return {};
   TENON_TRY(const std::string type, json_string(*scaling, "type", kConfig));
@@ -108,7 +108,8 @@ Result<DecoderSpec> describe_glm4(const Json& config) {
   TENON_TRY(DecoderSpec spec, describe_llama(plain));
   TENON_OK(plain_rope_only(spec));
   TENON_TRY(const double part, json_number(config, "partial_rotary_factor", kConfig));
-  TENON_TRY(spec.rope, describe_rope(plain, static_cast<int>(spec.head_dim * part), 10000, true));
+  TENON_TRY(const int dims, rotary_dims(config, spec.head_dim, part));
+  TENON_TRY(spec.rope, describe_rope(plain, dims, 10000, true));
   spec.o_bias = spec.ffn_bias = spec.tied = false;
   spec.fused_gate_up = true;
   spec.attention_post_norm = "post_self_attn_layernorm";
@@ -188,6 +189,15 @@ constexpr Descriptor kDescriptors[] = {
 const Json& text_config(const Json& config) {
   const auto text = config.find("text_config");
   return text != config.end() && text->is_object() ? *text : config;
+}
+
+Result<int> rotary_dims(const Json& config, int head_dim, double default_part) {
+  TENON_TRY(const double part,
+            json_number_or(config, "partial_rotary_factor", kConfig, default_part));
+  if (!(part > 0 && part <= 1))
+    return invalid("{} partial_rotary_factor {} is outside 0..1", kConfig, part)
+        .at("partial_rotary_factor");
+  return static_cast<int>(head_dim * part);
 }
 
 Result<RopeRequest> describe_rope(const Json& config, int dims, double default_base,

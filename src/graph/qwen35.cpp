@@ -37,11 +37,11 @@ Result<Qwen35Config> read_qwen35_config(const Json& stored) {
   for (const auto& [key, value] : stored.items()) config[key] = value;
   config.erase("layer_types");  // full_attention_interval says the same
   Json rope = config.value("rope_parameters", Json::object());
-  TENON_TRY(const double part, json_number_or(rope, "partial_rotary_factor", kWhere, 0.25));
   config.erase("partial_rotary_factor");
   Qwen35Config c;
   TENON_TRY(c.dense, describe_llama(config));
-  TENON_TRY(c.dense.rope, describe_rope(config, static_cast<int>(c.dense.head_dim * part), 100000));
+  TENON_TRY(const int dims, rotary_dims(rope, c.dense.head_dim, 0.25));
+  TENON_TRY(c.dense.rope, describe_rope(config, dims, 100000));
   c.dense.ffn_bias = false;
   TENON_TRY(c.interval, json_int_or(config, "full_attention_interval", kWhere, 4, 1, 10000));
   TENON_TRY(const int64_t experts, json_int_or(config, "num_experts", kWhere, 0));

@@ -102,6 +102,9 @@ struct QkvTask {
 
 Qkv CpuKernels::project_qkv(const mx::array& x, const QkvProjection& p, Rows rows,
                             const Rope* rope) const {
+  if (rope && rope->dims > p.head_dim)
+    throw std::invalid_argument(
+        fmt::format("[project_qkv] RoPE over {} dims of heads of {}", rope->dims, p.head_dim));
   CpuInputs inputs{{x}};
   QkvTask task{packed_of(p.q), packed_of(p.k), packed_of(p.v)};
   task.num_rows = x.shape(0);

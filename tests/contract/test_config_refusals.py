@@ -4,6 +4,7 @@ import json
 import pytest
 
 import chain
+import recipes
 import server as servers
 
 
@@ -50,3 +51,16 @@ def test_newer_spelling_of_rope_is_read(folder):
     theta = json.loads((folder / "config.json").read_text())["rope_theta"]
     assert info(folder, rope_theta=None, rope_parameters={"rope_theta": theta})[0] == 0
     assert info(folder, rope_theta=None, rope_parameters={"rope_theta": 0})[0] == 1
+
+
+@pytest.mark.parametrize("family", ["glm4", "phi3", "qwen3.5"])
+@pytest.mark.parametrize("factor", [1.5, 2, 65, 0, -0.5])
+def test_a_rotation_wider_than_its_heads_is_refused(family, factor, tmp_path):
+    folder = tmp_path / "model"
+    recipes.build(recipes.FAMILIES[family], "f32", folder)
+    config = json.loads((folder / "config.json").read_text())
+    place = config["rope_parameters"] if "rope_parameters" in config else config
+    place["partial_rotary_factor"] = factor
+    (folder / "config.json").write_text(json.dumps(config))
+    code, _, err = servers.run_tenon("info", "--model", folder)
+    assert code == 1 and "partial_rotary_factor" in err and len(err.splitlines()) == 1, err

@@ -165,6 +165,33 @@ def test_model_of_another_mind(kind, drafter, make, tmp_path):
     assert stats["accepted"] < stats["drafted"], stats
 
 
+def test_a_recurrent_drafter_goes_on_after_rejections(make, tmp_path):
+    """Its state cannot go back into a chain of steps: it goes back to the chain's beginning, and drafts again."""
+    target = make.of_kind("recurrent")
+    draft = make.folder("recurrent q4", lambda path: draft_models.target(path, "qwen3.5", "q4-f32"))
+    server = servers.start_real(tmp_path / "log", target, "--draft", f"model:{draft}", "--draft-depth", "3")
+    try:
+        ask(server, PROMPTS[0], SETTINGS["greedy"], 1)
+        stats = server.stats()["draft"]
+    finally:
+        server.stop()
+    assert "without drafts" not in server.stderr()
+    # One token a round and what was accepted: nothing was drawn outside a round but the first.
+    assert TOKENS - 2 <= stats["rounds"] + stats["accepted"] + 1 <= TOKENS, stats
+    assert 0 < stats["accepted"] < stats["drafted"], stats
+
+
+@pytest.mark.parametrize("factor", [2, 7, 65, -1])
+def test_a_head_whose_rotation_is_wider_than_its_heads_is_refused(factor, make, tmp_path):
+    head = tmp_path / "head"
+    draft_models.shifting_target(tmp_path / "model", 0.35, head)
+    config = json.loads((head / "config.json").read_text())
+    config["text_config"]["rope_parameters"]["partial_rotary_factor"] = factor
+    (head / "config.json").write_text(json.dumps(config))
+    code, _, err = servers.run_tenon("generate", "--model", make.shifting(0.35), "--raw", "--draft", f"mtp:{head}", "x")
+    assert code == 1 and "partial_rotary_factor" in err, err
+
+
 @pytest.mark.parametrize("scale", [0.35, 0.55])
 @pytest.mark.parametrize("drafter", DRAFTERS["mtp"])
 def test_mtp(scale, drafter, make, tmp_path):

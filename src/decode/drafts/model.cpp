@@ -38,9 +38,11 @@ class ModelSource final : public DraftSource {
   cache::CacheSet& caches() const { return model_->caches(); }
   mx::array forward(std::span<const int32_t> ids, ops::Rows rows);
   std::vector<std::vector<int32_t>> chain(std::span<const DraftRow> rows);
+  void go_back(int slot, int len);
 
   std::unique_ptr<graph::Model> model_;
   int vocab_size_;  // the target's
+  std::map<int, int> marks_;  // by slot: length before the last chain
 };
 
 // Feeds what every row's caches lack; of a row far behind only a part.
@@ -92,7 +94,10 @@ std::vector<std::vector<int32_t>> ModelSource::chain(std::span<const DraftRow> r
   const mx::array index(last.begin(), {static_cast<int>(last.size())}, mx::int32);
   mx::array hidden = mx::take(forward(ids, slices), index, 0);
   // From here on tokens are guesses: caches go back to this point, or past it.
-  for (const ops::RowSlice& slice : slices) caches().mark(slice.slot);
+  for (const ops::RowSlice& slice : slices) {
+    caches().mark(slice.slot);
+    marks_[slice.slot] = slice.offset + slice.len;
+  }
   for (int j = 0;; ++j) {
     const mx::array drawn = chain.draw(model_->logits(hidden));
     if (j + 1 == chain.num_steps()) break;
@@ -107,15 +112,25 @@ std::vector<std::vector<int32_t>> ModelSource::chain(std::span<const DraftRow> r
   return drafts;
 }
 
+// State that cannot go back into a chain of steps goes back to where it began; what is missing then
+// is fed with the next draft.
+void ModelSource::go_back(int slot, int len) {
+  try {
+    caches().rollback(slot, len);
+  } catch (const std::logic_error&) {
+    caches().rollback(slot, std::min(len, marks_.at(slot)));
+  }
+}
+
 // Rows that drafted go back to what the target kept; rows in prefill follow it.
 void ModelSource::keep(std::span<const KeptRow> rows, const graph::Taps&) {
   std::vector<int32_t> ids;
   std::vector<ops::RowSlice> slices;
   for (const KeptRow& row : rows) {
-    int len = caches().len(row.slot);
+    const int len = caches().len(row.slot);
     const int known = static_cast<int>(row.known.size());
     if (len >= known) {
-      caches().rollback(row.slot, len = std::min(len, row.to));
+      go_back(row.slot, std::min(len, row.to));
     } else if (row.to < known && row.to > len) {
       slices.push_back({row.slot, static_cast<int>(ids.size()), row.to - len, len});
       ids.insert(ids.end(), row.known.begin() + len, row.known.begin() + row.to);

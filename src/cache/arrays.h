@@ -6,7 +6,7 @@
 namespace tenon::cache {
 
 // Rows [from, to) of axis 0 in a buffer of their own, bit for bit. Slices and mx::contiguous may
-// keep the whole source alive (spec/caches.md 2.3); this never does.
+// keep the whole source alive; this never does.
 mx::array true_copy(const mx::array& x, int from, int to);
 inline mx::array true_copy(const mx::array& x) { return true_copy(x, 0, x.shape(0)); }
 

@@ -2,7 +2,7 @@
 // into steps, on other rows, on what was rolled back or on a restart; rows do not see each other,
 // and nothing grows that should not. Kinds' own rules: kinds_test.cpp.
 //
-// Cases of spec/caches.md 9 and where they are covered:
+// Cases of the caches specification 9 and where they are covered:
 //    1 Full.GrowsBySlabs                       2 RollbackThenAppend, Masks
 //    3 Quantized.AppendingIsQuantizing         4 Quantized.AttendsToWhatItStored
 //    5 AgreesWithPlainArithmetic               6 Masks, Rotating.StepsAroundTheWindow

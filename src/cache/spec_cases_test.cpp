@@ -1,5 +1,5 @@
-// Cases of spec/caches.md 9 that the contract (cache_test.cpp) and the kinds' own tests leave
-// partly open; each names its number.
+// Cases of the caches specification 9 that the contract (cache_test.cpp) and the kinds' own tests
+// leave partly open; each names its number.
 #include <gtest/gtest.h>
 
 #include "cache/stock_attention.h"

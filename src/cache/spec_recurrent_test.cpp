@@ -1,5 +1,6 @@
-// Cases of spec/caches.md 9 about the arithmetic of a recurrent row, against its definition written
-// out; each names its number. What a whole model computes is compared with mlx-lm in tests/parity.
+// Cases of the caches specification 9 about the arithmetic of a recurrent row, against its
+// definition written out; each names its number. What a whole model computes is compared with
+// mlx-lm in tests/parity.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +17,8 @@ std::vector<double> numbers_of(const mx::array& x) {
   return {floats.data<float>(), floats.data<float>() + floats.size()};
 }
 
-// spec/caches.md 5.2 (steps 2 to 8) and 5.3 written out in float64, for one row from nothing.
+// the caches specification 5.2 (steps 2 to 8) and 5.3 written out in float64, for one row from
+// nothing.
 std::vector<double> written_out(const ops::DeltaInputs& in, const ops::DeltaMixer& mixer) {
   const ops::DeltaShape& s = mixer.shape;
   const int width = s.conv_dim(), num = in.qkv.shape(0), key_dim = s.num_k_heads * s.k_dim;

@@ -20,13 +20,16 @@ void ModelFlags::declare(Flags& flags, const std::string& log_level) {
   flags.integer("threads", &options_.threads, 0, 1024, "compute threads; 0: physical cores");
   flags.integer("context", &options_.context_len, 0, 1 << 24, "window in tokens; 0: the model's",
                 "TOKENS");
+  flags.choice("log-level", &log_level_, {"debug", "info", "warn", "error", "off"},
+               "diagnostics on stderr");
+}
+
+void ModelFlags::declare_drafts(Flags& flags) {
   flags.text("draft", &options_.draft,
              "draft source: auto (what the checkpoint brings), none, ngram, model:PATH, mtp[:PATH]",
              "SOURCE");
   flags.integer("draft-depth", &options_.draft_depth, -1, engine::kDraftDepthMax,
                 "drafts in every round; 0: none, -1: as they pay");
-  flags.choice("log-level", &log_level_, {"debug", "info", "warn", "error", "off"},
-               "diagnostics on stderr");
 }
 
 void ModelFlags::declare_chat_template(Flags& flags) {

@@ -12,6 +12,7 @@ class ModelFlags {
  public:
   // `log_level`: the verb's default; a server says more than a one-shot verb.
   void declare(Flags& flags, const std::string& log_level = "warn");
+  void declare_drafts(Flags& flags);         // for verbs that generate
   void declare_chat_template(Flags& flags);  // for verbs that use one
   // --model as the hub finds it, laid into options(). Errors: not_found.
   Status resolve();

@@ -1,5 +1,6 @@
 // Which rows the `mtp` source feeds its head, round by round: the worked example of
-// spec/speculative.md 5.5 and its neighbours, with a head that writes down what it is given.
+// the speculative specification 5.5 and its neighbours, with a head that writes down what it is
+// given.
 #include <gmock/gmock.h>
 
 #include "decode/decode.h"

@@ -1,4 +1,4 @@
-// The step sampler. Order (README, "Sampling"): logit_bias -> repetition -> presence -> frequency
+// The step sampler. Order: logit_bias -> repetition -> presence -> frequency
 // -> log-softmax (log-probabilities are reported from here) -> top-p -> min-p -> XTC -> top-k ->
 // temperature -> draw. Exponentials are our kernels' float32, the same bits on every machine; every
 // sum of them runs in float64 in token-id order, so no result depends on a sort's handling of equal

@@ -167,6 +167,10 @@ Result<Choice> choose(const EngineOptions& options, const checkpoint::Checkpoint
   }
   TENON_TRY(choice.kernels,
             ops::make_kernels({options.kernels, choice.device, choice.dtype, options.threads}));
+  if (options.kernels == "auto" && choice.device_name == "cpu" &&
+      std::string_view(choice.kernels->name()) == "mlx")
+    log_warn("--dtype {} has no kernels of ours on the CPU: stock MLX ones run, many times slower",
+             ops::dtype_name(choice.dtype));
   TENON_TRY(choice.kv, choose_kv(options.kv, checkpoint.manifest().kv_config, choice));
   return choice;
 }

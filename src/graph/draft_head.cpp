@@ -6,7 +6,7 @@
 //   out = norm(h1 + down(silu(gate) * up))        of  norm(h1)
 //
 // The target embeds t and turns out into logits. Positions are those of the head's own cache.
-// Source: spec/speculative.md 5.5; mlx-vlm's qwen3_5_mtp.
+// Source: mlx-vlm 0.7.10's qwen3_5_mtp.
 #include "graph/qwen35.h"
 
 namespace tenon::graph {

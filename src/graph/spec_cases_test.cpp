@@ -1,5 +1,5 @@
-// Cases of spec/families.md 11 that can be shown without an oracle; each names its number. What a
-// whole model computes is compared with mlx-lm in tests/parity.
+// Cases of the families specification 11 that can be shown without an oracle; each names its
+// number. What a whole model computes is compared with mlx-lm in tests/parity.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Cases 3 and 4 of spec/families.md 11: each type of RoPE against its written definition. Whole
-// models with them are compared with mlx-lm in tests/parity.
+// Cases 3 and 4 of the families specification 11: each type of RoPE against its written definition.
+// Whole models with them are compared with mlx-lm in tests/parity.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Cases of spec/profiles.md 12 that the other tests of this room leave partly open; each names its
-// number.
+// Cases of the profiles specification 12 that the other tests of this room leave partly open; each
+// names its number.
 #include "profile/fingerprint.h"
 
 #include <functional>

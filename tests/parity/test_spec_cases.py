@@ -1,4 +1,4 @@
-"""Cases of spec/families.md 11 and spec/caches.md 9 that the family table (recipes.py) leaves open,
+"""Cases of the families specification 11 and the caches specification 9 that the family table (recipes.py) leaves open,
 against mlx-lm: files as their publishers write them, configs that leave out what has a default, and
 the places where an oracle changes its arithmetic. Each test names its case.
 """

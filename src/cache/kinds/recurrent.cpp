@@ -3,7 +3,7 @@
 // [L, ...]; rolling back restores that state and advances it again by the inputs that stay. The
 // projections are never computed again: a product of other rows may round otherwise. Further steps
 // drop the inputs: from then on only the marked state itself can come back.
-// Source: spec/caches.md 5; https://arxiv.org/abs/2412.06464.
+// Source: https://arxiv.org/abs/2412.06464.
 #include "cache/arrays.h"
 #include "cache/row_map.h"
 

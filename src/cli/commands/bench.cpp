@@ -18,6 +18,7 @@ class BenchVerb : public Verb {
     // Throughput is what is asked here: prompts are computed in the largest pieces, whoever waits.
     model_.options().gap_ms = 10'000;
     model_.declare(flags);
+    model_.declare_drafts(flags);
     flags.int_list("prompt-len", &prompt_lens_, 1, 1 << 24, "prompt tokens, a list");
     flags.int_list("gen-len", &gen_lens_, 1, 1 << 24, "generated tokens, a list");
     flags.int_list("batch", &batches_, 1, 1024, "requests at once, a list");
@@ -72,7 +73,7 @@ class BenchVerb : public Verb {
                    {"gen_len", what.gen_len},
                    {"batch", what.batch},
                    {"threads", model_.threads()},
-                   {"draft", "none"},
+                   {"draft", model.draft},
                    {"prefill_tok_s", prefill.median},
                    {"decode_tok_s", decode.median},
                    {"ttft_ms", ttft.median},

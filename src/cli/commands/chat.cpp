@@ -18,6 +18,7 @@ class ChatVerb : public Verb {
  public:
   void declare(Flags& flags) override {
     model_.declare(flags);
+    model_.declare_drafts(flags);
     model_.declare_chat_template(flags);
     sampling_.declare(flags);
     flags.text("system", &system_, "system message");

@@ -20,6 +20,7 @@ class GenerateVerb : public Verb {
   void declare(Flags& flags) override {
     flags.positional("PROMPT", &prompt_, "the prompt (without it: read from stdin)");
     model_.declare(flags);
+    model_.declare_drafts(flags);
     model_.declare_chat_template(flags);
     sampling_.declare(flags);
     flags.toggle("raw", &raw_, "no chat template: continue the prompt as it stands");

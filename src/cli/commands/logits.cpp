@@ -24,6 +24,7 @@ class LogitsVerb : public Verb {
  public:
   void declare(Flags& flags) override {
     model_.declare(flags);
+    model_.declare_drafts(flags);
     flags.int_list("ids", &prompt_, 0, kIdMax, "prompt ids");
     flags.integer("steps", &steps_, 0, 1 << 20, "greedy steps after the prompt");
     flags.text("out", &out_, "the file to write", "F.safetensors");

@@ -21,6 +21,7 @@ class ServeVerb : public Verb {
  public:
   void declare(Flags& flags) override {
     model_.declare(flags, "info");
+    model_.declare_drafts(flags);
     model_.declare_chat_template(flags);
     sampling_.declare(flags);
     flags.text("host", &server_.host, "address to listen on", "ADDRESS");

@@ -2,7 +2,7 @@
 // target would. Its caches follow the target's: prefill piece by piece, drafts taken back to what
 // was accepted; what they lack at the next draft (the last draft of an accepted round, tokens drawn
 // while nothing was drafted) goes in with the pending token.
-// Source: spec/speculative.md 5.1; Leviathan et al., https://arxiv.org/abs/2211.17192.
+// Source: Leviathan et al., https://arxiv.org/abs/2211.17192.
 #include <algorithm>
 
 #include "base/log.h"

@@ -8,7 +8,7 @@
 // accepted, more while nothing is drafted. It goes in with the next draft, or by itself once it is
 // long. Accepted drafts keep the rows they were drafted with.
 // Option hidden: pre_norm (the default) or final_norm, what the head was trained to read.
-// Source: spec/speculative.md 5.5; mlx-vlm's qwen3_5_mtp.
+// Source: mlx-vlm 0.7.10's qwen3_5_mtp.
 #include "decode/draft_chain.h"
 #include "decode/drafts.h"
 

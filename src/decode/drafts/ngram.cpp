@@ -3,7 +3,7 @@
 // first occurrences keep a lookup at max - min + 1 probes however long the text is.
 // Options: max, min (tokens). A long max finds the right one of many like places: on code that is
 // repeated with a name changed, 111 of 111 drafts were right with 8, and 106 of 126 with 3.
-// Source: spec/speculative.md 5.2; Saxena, "Prompt lookup decoding".
+// Source: Saxena, "Prompt lookup decoding".
 #include <algorithm>
 #include <unordered_map>
 

@@ -68,7 +68,8 @@ class LayerCache {
   virtual mx::array advance(const ops::DeltaInputs& inputs, const ops::DeltaMixer& mixer,
                             ops::Rows rows);
   virtual void mark(int slot) { static_cast<void>(len(slot)); }
-  virtual void rollback(int slot, int len) = 0;
+  virtual bool can_rollback(int slot, int len) const = 0;
+  virtual void rollback(int slot, int len) = 0;  // throws where it cannot, and nothing happened
 
   virtual Snapshot save(int slot) const = 0;  // evaluates
   // Into an empty row. Errors: invalid (another signature), corrupt (parts that do not fit): the
@@ -95,6 +96,7 @@ class CacheSet {
   void close(int slot);
   int len(int slot) const;  // throws when layers disagree: a failed forward must close the row
   void mark(int slot);
+  bool can_rollback(int slot, int len) const;
   void rollback(int slot, int len);
   std::vector<Snapshot> save(int slot) const;  // layer by layer
   Status load(int slot, const std::vector<Snapshot>& snapshots);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 
 #include "cache/cache.h"
@@ -82,7 +83,16 @@ void CacheSet::mark(int slot) {
   for (auto& layer : layers_) layer->mark(slot);
 }
 
+bool CacheSet::can_rollback(int slot, int len) const {
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [&](const auto& layer) { return layer->can_rollback(slot, len); });
+}
+
 void CacheSet::rollback(int slot, int len) {
+  // A layer that cannot throws; it is asked before the others have gone.
+  const auto refuses = [&](const auto& layer) { return !layer->can_rollback(slot, len); };
+  const auto first = std::find_if(layers_.begin(), layers_.end(), refuses);
+  if (first != layers_.end()) return (*first)->rollback(slot, len);
   for (auto& layer : layers_) layer->rollback(slot, len);
 }
 

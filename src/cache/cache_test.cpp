@@ -11,7 +11,7 @@
 //   17 RollbackThenAppend (recurrent)         18, 19 Recurrent.RollbackToTheMark
 //   20, 21 Recurrent.RefusesOtherLengths      22 ThousandRounds
 //   27 SnapshotGoesOn, SnapshotThatDoesNotFit (in memory: files are the disk tier's)
-//   30 HeldArraysStayWhole
+//   30 HeldArraysStayWhole, with slices of them too
 // More of each: spec_cases_test.cpp, spec_recurrent_test.cpp (there also 12, 15, 16; 10 and 11 as
 // snapshots: rows are slots of their own and never merge). 24 to 26 are Metal's; 23, 28 and 29
 // belong to parts that are not built here.
@@ -31,6 +31,14 @@ class Kind : public ::testing::TestWithParam<Variant> {
     for (int i = 0; i < 3; ++i) outs.push_back(layer.feed(cache, slot, from + i, from + i + 1));
     outs.push_back(layer.feed(cache, slot, from + 3, from + 10));
     return mx::concatenate(outs, 0);
+  }
+  // A row of `len` tokens, the last of which came one by one.
+  std::unique_ptr<LayerCache> filled_to(int len) const {
+    auto cache = layer.make();
+    cache->open(0);
+    layer.advance_to(*cache, 0, std::max(1, len - 4), 300);
+    layer.advance_to(*cache, 0, len, 1);
+    return cache;
   }
   // Lengths around everything that could matter: slabs, pages, the window.
   std::vector<int> lengths() const {
@@ -81,12 +89,7 @@ TEST_P(Kind, RollbackThenAppendEqualsNeverAppended) {
   const int w = variant().window();
   for (int base : {1, w - 2, w, 2 * w + 3})
     for (int keep = 0; keep <= kStep; ++keep) {
-      auto back = layer.make(), plain = layer.make();
-      for (LayerCache* cache : {back.get(), plain.get()}) {
-        cache->open(0);
-        layer.advance_to(*cache, 0, std::max(1, base - 4), 300);
-        layer.advance_to(*cache, 0, base, 1);
-      }
+      const auto back = filled_to(base), plain = filled_to(base);
       back->mark(0);
       layer.feed(*back, 0, base, base + kStep);
       back->rollback(0, base + keep);
@@ -102,12 +105,7 @@ TEST_P(Kind, ManyStepsGoBackToTheMark) {
   const int w = variant().window();
   for (int base : {1, w - 2, w, 2 * w + 3, 3 * w - 7})
     for (int num : {1, 2, 9}) {
-      auto back = layer.make(), plain = layer.make();
-      for (LayerCache* cache : {back.get(), plain.get()}) {
-        cache->open(0);
-        layer.advance_to(*cache, 0, std::max(1, base - 4), 300);
-        layer.advance_to(*cache, 0, base, 1);
-      }
+      const auto back = filled_to(base), plain = filled_to(base);
       back->mark(0);
       layer.advance_to(*back, 0, base + num, 1);
       layer.feed(*back, 0, base + num, base + num + 70);
@@ -126,12 +124,14 @@ TEST_P(Kind, RollbackWithoutAMarkIsExactOrRefused) {
     layer.feed(*back, 0, 0, 100);
     layer.feed(*back, 0, 100, 200);
     bool went = true;
+    const bool can = back->can_rollback(0, keep);
     try {
       back->rollback(0, keep);
     } catch (const std::logic_error& e) {
       went = false;
       EXPECT_NE(std::string(e.what()).find(std::to_string(keep) + " of 200"), std::string::npos);
     }
+    EXPECT_EQ(went, can) << keep;
     EXPECT_TRUE(went || (!variant().grows() && keep > 0)) << keep;
     const int len = went ? keep : 200;
     EXPECT_EQ(back->len(0), len);
@@ -169,10 +169,7 @@ TEST_P(Kind, ThousandRoundsLeaveMemoryFlat) {
 
 TEST_P(Kind, SnapshotGoesOnAsIfNeverStopped) {
   for (int len : lengths()) {
-    auto cache = layer.make(), other = layer.make();
-    cache->open(0);
-    layer.advance_to(*cache, 0, std::max(1, len - 4), 300);
-    layer.advance_to(*cache, 0, len, 1);
+    const auto cache = filled_to(len), other = layer.make();
     const Snapshot snapshot = cache->save(0);
     EXPECT_EQ(snapshot.signature, cache->signature());
     const mx::array want = go_on(*cache, 0, len);
@@ -343,6 +340,9 @@ TEST(CacheSet, RowsLiveInAllLayersOrInNone) {
   attention.feed(set.layer(0), 0, 9, 12);
   delta.feed(set.layer(1), 0, 9, 12);
   set.rollback(0, 10);
+  EXPECT_EQ(set.len(0), 10);
+  EXPECT_FALSE(set.can_rollback(0, 5));  // the pages could, the state cannot
+  EXPECT_THROW(set.rollback(0, 5), std::logic_error);
   EXPECT_EQ(set.len(0), 10);
 
   set.open(1);

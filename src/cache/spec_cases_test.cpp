@@ -316,39 +316,5 @@ TEST(TrueCopy, SharesNothingAroundTheThresholdAndAtAGibibyte) {
   EXPECT_LE(mx::get_active_memory(), before + (1 << 30) + (1 << 20));
 }
 
-// Case 30: a view keeps the buffer as well as its array does.
-TEST(Arrays, HeldSlicesStayWhole) {
-  for (const LayerPlan& plan : {LayerPlan{"full", plain_kv()}, LayerPlan{"quantized", plain_kv(8)},
-                                LayerPlan{"rotating", plain_kv(), 24}}) {
-    const Layer layer = layer_of(plan);
-    auto cache = layer.make(), other = layer.make();
-    for (LayerCache* c : {cache.get(), other.get()}) {
-      c->open(0);
-      layer.feed(*c, 0, 0, 20);
-      layer.advance_to(*c, 0, 30, 1);
-    }
-    {
-      // Every place of one head, so that the one written next is among them.
-      std::vector<mx::array> views, copies;
-      {
-        std::vector<mx::array> whole;
-        cache->collect(whole);
-        for (const mx::array& x : whole)
-          views.push_back(mx::slice(x, {0, 1, 0, 0}, {1, 2, x.shape(2), x.shape(3)}));
-        mx::eval(views);
-      }
-      for (const mx::array& x : views) copies.push_back(true_copy(x));
-      mx::eval(copies);
-      EXPECT_EQ(cache->copies(), 0u);
-      EXPECT_TRUE(same_bits(layer.feed(*cache, 0, 30, 31), layer.feed(*other, 0, 30, 31)));
-      for (size_t i = 0; i < views.size(); ++i) EXPECT_TRUE(same_bits(views[i], copies[i])) << i;
-      EXPECT_EQ(cache->copies(), views.size()) << plan.kind;
-    }
-    const uint64_t copies = cache->copies();
-    EXPECT_TRUE(same_bits(layer.feed(*cache, 0, 31, 32), layer.feed(*other, 0, 31, 32)));
-    EXPECT_EQ(cache->copies(), copies);
-  }
-}
-
 }  // namespace
 }  // namespace tenon::cache

@@ -101,6 +101,11 @@ class Weights {
   void sort();
 };
 
+// A small file beside a checkpoint, whole; nothing, or null, when it does not exist. Errors name
+// the file: invalid (not a regular file), too_large, corrupt.
+Result<std::optional<std::string>> read_small_file(const std::string& path, size_t bytes_max);
+Result<Json> read_json_file(const std::string& path, size_t bytes_max);
+
 // One safetensors file of dense tensors, in the order given; it appears whole or not at all.
 // Errors: unavailable, naming the path and the system's reason.
 Status write_safetensors(const std::string& path, std::span<const WeightView> tensors,

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "checkpoint/mapping.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/quantization.h"
 #include "checkpoint/shards.h"
 
@@ -18,19 +18,8 @@ std::string in_folder(const std::string& folder, const char* file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
-// The JSON of a small file; null when the file is absent.
-Result<Json> read_json(const std::string& file, size_t bytes_max) {
-  TENON_TRY(const auto text, read_small_file(file, bytes_max));
-  if (!text) return Json();
-  JsonLimits limits;
-  limits.bytes_max = bytes_max;
-  auto doc = parse_json(*text, limits);
-  if (!doc.ok()) return corrupt("{}: {}", file, doc.error().message);
-  return doc;
-}
-
 Result<Json> read_object(const std::string& file, size_t bytes_max) {
-  TENON_TRY(Json doc, read_json(file, bytes_max));
+  TENON_TRY(Json doc, read_json_file(file, bytes_max));
   if (!doc.is_object() && !doc.is_null()) return corrupt("{}: must be a JSON object", file);
   return doc;
 }
@@ -81,7 +70,8 @@ Result<Loaded> load_directory(const std::string& path) {
   if (out.manifest.config.is_null()) return not_found("{}: no such file", config_file);
   TENON_TRY(out.manifest.generation_config,
             read_object(in_folder(path, "generation_config.json"), kConfigBytesMax));
-  TENON_TRY(out.manifest.kv_config, read_json(in_folder(path, "kv_config.json"), kConfigBytesMax));
+  TENON_TRY(out.manifest.kv_config,
+            read_json_file(in_folder(path, "kv_config.json"), kConfigBytesMax));
   TENON_TRY(out.quantization, find_quantization(out.manifest.config, config_file));
   TENON_TRY(out.text, read_text_files(path));
   TENON_TRY(Shards shards, load_shards(path));

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "checkpoint/checkpoint.h"
+
 namespace tenon::checkpoint {
 
 namespace {
@@ -73,6 +75,16 @@ Result<std::optional<std::string>> read_small_file(const std::string& path, size
     done += static_cast<size_t>(n);
   }
   return std::optional<std::string>(std::move(text));
+}
+
+Result<Json> read_json_file(const std::string& path, size_t bytes_max) {
+  TENON_TRY(const auto text, read_small_file(path, bytes_max));
+  if (!text) return Json();
+  JsonLimits limits;
+  limits.bytes_max = bytes_max;
+  auto doc = parse_json(*text, limits);
+  if (!doc.ok()) return corrupt("{}: {}", path, doc.error().message);
+  return doc;
 }
 
 }  // namespace tenon::checkpoint

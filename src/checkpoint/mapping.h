@@ -1,13 +1,12 @@
-// Files as read-only memory, and small files as strings.
+// Files as read-only memory.
 // A Mapping is shared by every view into it and unmapped with the last one; bytes are never copied.
 // Thread: immutable after map_file. A file shortened by someone else while mapped raises SIGBUS on
 // access: checkpoints must not be edited in place under a running server (replace them by rename).
 // Errors name the file: not_found (absent), invalid (not a regular file), corrupt (empty,
-// unreadable), too_large (over the given limit).
+// unreadable).
 #pragma once
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -21,8 +20,5 @@ struct Mapping {
 };
 
 Result<Mapping> map_file(const std::string& path);
-
-// The whole file, or nothing when it does not exist.
-Result<std::optional<std::string>> read_small_file(const std::string& path, size_t bytes_max);
 
 }  // namespace tenon::checkpoint

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/json.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/mapping.h"
 #include "checkpoint/safetensors.h"

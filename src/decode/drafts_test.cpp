@@ -4,6 +4,7 @@
 #include <random>
 
 #include "decode/decode.h"
+#include "decode/toy_target.h"
 
 namespace tenon::decode {
 namespace {
@@ -13,22 +14,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // No source here gets far enough to use it.
-class NoTarget final : public graph::Model {
- public:
-  const graph::ModelShape& shape() const override { return shape_; }
-  cache::CacheSet& caches() override { return caches_; }
-  mlx::core::array embed(const mlx::core::array& ids) override { return ids; }
-  mlx::core::array hidden(const mlx::core::array& ids, ops::Rows, graph::Taps*) override {
-    return ids;
-  }
-  mlx::core::array logits(const mlx::core::array& hidden) override { return hidden; }
-
- private:
-  graph::ModelShape shape_;
-  cache::CacheSet caches_;
-};
 graph::Model& no_target() {
-  static NoTarget none;
+  static ToyTarget none(1);
   return none;
 }
 DraftContext no_context() {

@@ -7,29 +7,19 @@
 #include <random>
 
 #include "decode/decode.h"
+#include "decode/toy_target.h"
 
 namespace tenon::decode {
 namespace {
 
-namespace mx = mlx::core;
-
 constexpr int kVocab = 13;
 
 // After token t at position p comes (5 t + p) mod V: history matters through the position.
-class ToyModel final : public graph::Model {
+class ToyModel final : public ToyTarget {
  public:
-  ToyModel() {
-    auto set =
-        cache::CacheSet::make({{"attention", {1, 2, 2, mx::float32}}}, **ops::make_kernels({}));
-    caches_ = std::move(set).value();
-    shape_ = {1, 2, kVocab, 0, 0};
-  }
-  const graph::ModelShape& shape() const override { return shape_; }
-  cache::CacheSet& caches() override { return caches_; }
-  mx::array embed(const mx::array& ids) override { return ids; }
+  ToyModel() : ToyTarget(kVocab) {}
   mx::array hidden(const mx::array& ids, ops::Rows rows, graph::Taps*) override {
-    const mx::array kv = mx::ones({ids.shape(0), 1, 2});
-    mx::eval(caches_.layer(0).attend({kv, kv, kv, {}}, rows, {1.0f}));
+    append(caches(), rows);
     std::vector<float> next;
     for (const ops::RowSlice& row : rows)
       for (int i = 0; i < row.len; ++i)
@@ -37,14 +27,6 @@ class ToyModel final : public graph::Model {
             static_cast<float>((5 * ids.data<int32_t>()[row.start + i] + row.offset + i) % kVocab));
     return mx::array(next.begin(), {static_cast<int>(next.size()), 1});
   }
-  mx::array logits(const mx::array& hidden) override {
-    const mx::array ids = mx::reshape(mx::arange(0.0, kVocab, 1.0, mx::float32), {1, kVocab});
-    return mx::negative(mx::abs(ids - hidden));
-  }
-
- private:
-  graph::ModelShape shape_;
-  cache::CacheSet caches_;
 };
 
 // Proposes what `script` says of a row; remembers what it was told.

@@ -2,7 +2,6 @@
 // (modules.json, 1_Pooling/config.json). Without those: the mean of a text's tokens, of length one.
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "base/handover.h"
 #include "engine/loaded.h"
@@ -22,21 +21,10 @@ struct Pooling {
   bool normalizes = true;
 };
 
-Result<Json> read_json_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Json();
-  std::string text(kJsonBytesMax, 0);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  auto doc = parse_json(text);
-  if (!doc.ok()) return corrupt("{}: {}", path.string(), doc.error().message);
-  return doc;
-}
-
 Result<Pooling> read_pooling(const fs::path& folder) {
   Pooling pooling;
   const fs::path modules_file = folder / "modules.json";
-  TENON_TRY(const Json modules, read_json_file(modules_file));
+  TENON_TRY(const Json modules, checkpoint::read_json_file(modules_file.string(), kJsonBytesMax));
   if (modules.is_null()) return pooling;
   if (!modules.is_array()) return corrupt("{}: must be a list", modules_file.string());
   pooling.normalizes = false;
@@ -48,7 +36,7 @@ Result<Pooling> read_pooling(const fs::path& folder) {
       return unsupported("{}: module '{}' is not built", modules_file.string(), type);
   }
   const fs::path file = folder / "1_Pooling" / "config.json";
-  TENON_TRY(const Json config, read_json_file(file));
+  TENON_TRY(const Json config, checkpoint::read_json_file(file.string(), kJsonBytesMax));
   if (config.is_null()) return pooling;
   TENON_TRY(const bool mean,
             json_bool_or(config, "pooling_mode_mean_tokens", file.string(), false));

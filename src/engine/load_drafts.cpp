@@ -10,6 +10,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Drafters keep their keys and values whole, whatever --kv says of the target.
+graph::BuildOptions drafter_build(const Choice& choice) {
+  graph::KvScheme kv;
+  kv.dtype = choice.kv.dtype;
+  return {choice.kernels, choice.dtype, kv};
+}
+
 // Drafts are ids: they mean something only where both models have the same words. Special tokens
 // may differ, as those of relatives do; a draft that names another one is only wrong.
 Status check_words(const text::Tokenizer* target, const text::Tokenizer* own,
@@ -43,10 +50,8 @@ Result<std::unique_ptr<graph::Model>> load_drafting_model(const EngineOptions& o
   own.chat_template_file.clear();
   TENON_TRY(const auto words, make_card(own, *checkpoint));
   TENON_OK(check_words(card.tokenizer.get(), words->tokenizer.get(), path));
-  graph::KvScheme kv;
-  kv.dtype = choice.kv.dtype;
   TENON_TRY(auto model, graph::build(resolved, checkpoint->manifest(), checkpoint->weights(),
-                                     {choice.kernels, choice.dtype, kv}));
+                                     drafter_build(choice)));
   TENON_OK(checkpoint->weights().finish());
   return model;
 }
@@ -59,9 +64,7 @@ bool has_head_folder(const checkpoint::Checkpoint& target) {
 Result<std::unique_ptr<graph::DraftHead>> load_head(const Choice& choice,
                                                     checkpoint::Checkpoint& target,
                                                     const std::string& path) {
-  graph::KvScheme kv;
-  kv.dtype = choice.kv.dtype;
-  const graph::BuildOptions build{choice.kernels, choice.dtype, kv};
+  const graph::BuildOptions build = drafter_build(choice);
   if (path.empty() && (graph::has_draft_head(target.weights()) || !has_head_folder(target)))
     return graph::build_draft_head(target.manifest(), target.weights(), build);
   const fs::path folder = path.empty() ? fs::path(target.manifest().path) / "mtp" : fs::path(path);

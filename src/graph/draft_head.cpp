@@ -85,15 +85,13 @@ Status check_head(const Json& config, int num_layers) {
   return {};
 }
 
-bool begins_with_own(const checkpoint::Weights& weights) {
+}  // namespace
+
+bool has_draft_head(const checkpoint::Weights& weights) {
   for (const std::string& name : weights.names())
     if (name.starts_with(kOwn)) return true;
   return false;
 }
-
-}  // namespace
-
-bool has_draft_head(const checkpoint::Weights& weights) { return begins_with_own(weights); }
 
 Result<std::unique_ptr<DraftHead>> build_draft_head(const profile::Manifest& manifest,
                                                     checkpoint::Weights& weights,
@@ -107,7 +105,7 @@ Result<std::unique_ptr<DraftHead>> build_draft_head(const profile::Manifest& man
         "{}: model_type '{}' has no head for multi-token prediction that is built "
         "(qwen3_5_mtp, or mtp.* tensors in a qwen3_5 checkpoint)",
         manifest.path, type);
-  const bool own = begins_with_own(weights);
+  const bool own = has_draft_head(weights);
   if (!drafter && !own)
     return unsupported("{}: the checkpoint has no mtp.* tensors; name a drafter's folder",
                        manifest.path);

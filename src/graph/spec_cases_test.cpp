@@ -1,36 +1,16 @@
 // Cases of the families specification 11 that can be shown without an oracle; each names its
 // number. What a whole model computes is compared with mlx-lm in tests/parity.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <random>
 
 #include "graph/families.h"
+#include "graph/test_weights.h"
 
 namespace tenon::graph {
 namespace {
-
-Json json(std::string_view text) {
-  auto value = parse_json(text);
-  EXPECT_TRUE(value.ok()) << text;
-  return value.ok() ? *value : Json();
-}
-
-WeightView view_of(std::string name, std::vector<int64_t> shape, const std::vector<float>& values) {
-  auto bytes = std::make_shared<std::vector<std::byte>>(values.size() * sizeof(float));
-  std::memcpy(bytes->data(), values.data(), bytes->size());
-  return {*bytes, std::move(shape), Format::f32, bytes, std::move(name)};
-}
-
-std::vector<float> floats_of(const mx::array& x) {
-  const mx::array packed = mx::contiguous(mx::astype(x, mx::float32));
-  mx::eval(packed);
-  return {packed.data<float>(), packed.data<float>() + packed.size()};
-}
 
 // Whole graphs with random weights. Which tensors a graph takes it says itself: it is built with
 // kernels that only look, and each refusal names the next tensor or its shape.
@@ -97,6 +77,11 @@ std::vector<WeightView> random_tensors(const Shapes& shapes) {
     views.push_back(view_of(name, shape, values));
   }
   return views;
+}
+
+Result<std::unique_ptr<Model>> build_stock(const Build& make, std::vector<WeightView> tensors) {
+  checkpoint::Weights weights(std::move(tensors), "test");
+  return make(weights, {.kernels = *ops::make_kernels({.name = "mlx"})});
 }
 
 struct Outputs {
@@ -220,8 +205,7 @@ TEST(Families, Qwen35AttendsInEveryIntervalThLayer) {
     const Build make = by_profile(config);
     const auto shapes = shapes_of(make);
     ASSERT_TRUE(shapes.ok()) << shapes.error().message;
-    checkpoint::Weights weights(random_tensors(*shapes), "test");
-    const auto model = make(weights, {.kernels = *ops::make_kernels({.name = "mlx"})});
+    const auto model = build_stock(make, random_tensors(*shapes));
     ASSERT_TRUE(model.ok()) << model.error().message;
     cache::CacheSet& caches = (*model)->caches();
     ASSERT_EQ(caches.num_layers(), 8);
@@ -259,8 +243,7 @@ TEST(Families, Qwen35RefusesShiftedNormsOfAConvertedFile) {
     for (WeightView& view : tensors)
       if (view.name == "model.norm.weight")
         view = view_of(view.name, view.shape, std::vector<float>(64, norm_weight));
-    checkpoint::Weights weights(std::move(tensors), "test");
-    return make(weights, {.kernels = *ops::make_kernels({.name = "mlx"})});
+    return build_stock(make, std::move(tensors));
   };
   EXPECT_TRUE(attempt(0.3f).ok());
   EXPECT_TRUE(attempt(-0.3f).ok()) << "a mean of absolute values";
@@ -274,8 +257,7 @@ TEST(Families, Gemma4SharedLayersOwnNothing) {
   const Build make = by_profile(small("gemma4_text", kGemma4));
   const auto shapes = shapes_of(make);
   ASSERT_TRUE(shapes.ok()) << shapes.error().message;
-  checkpoint::Weights weights(random_tensors(*shapes), "test");
-  const auto model = make(weights, {.kernels = *ops::make_kernels({.name = "mlx"})});
+  const auto model = build_stock(make, random_tensors(*shapes));
   ASSERT_TRUE(model.ok()) << model.error().message;
   cache::CacheSet& caches = (*model)->caches();
   ASSERT_EQ(caches.num_layers(), 4);

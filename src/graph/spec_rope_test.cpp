@@ -1,37 +1,17 @@
 // Cases 3 and 4 of the families specification 11: each type of RoPE against its written definition.
 // Whole models with them are compared with mlx-lm in tests/parity.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "graph/rope.h"
+#include "graph/test_weights.h"
 
 namespace tenon::graph {
 namespace {
 
 namespace mx = mlx::core;
 
-Json json(std::string_view text) {
-  auto value = parse_json(text);
-  EXPECT_TRUE(value.ok()) << text;
-  return value.ok() ? *value : Json();
-}
-
 constexpr int kDim = 64;
-
-WeightView view_of(std::string name, std::vector<int64_t> shape, const std::vector<float>& values) {
-  auto bytes = std::make_shared<std::vector<std::byte>>(values.size() * sizeof(float));
-  std::memcpy(bytes->data(), values.data(), bytes->size());
-  return {*bytes, std::move(shape), Format::f32, bytes, std::move(name)};
-}
-
-std::vector<float> floats_of(const mx::array& x) {
-  const mx::array packed = mx::contiguous(mx::astype(x, mx::float32));
-  mx::eval(packed);
-  return {packed.data<float>(), packed.data<float>() + packed.size()};
-}
 
 // A head of ones that goes through a matrix which changes nothing, and is turned.
 std::vector<float> turned(const std::string& family, const RopeRequest& request, int position) {

@@ -39,9 +39,12 @@ class FullCache final : public LayerCache {
     });
   }
 
+  bool can_rollback(int slot, int len) const override {
+    return len >= 0 && len <= rows_.at(slot).len;
+  }
   void rollback(int slot, int len) override {
     Row& row = rows_.at(slot);
-    if (len < 0 || len > row.len) refuse_rollback(len, row.len, "any length up to it");
+    if (!can_rollback(slot, len)) refuse_rollback(len, row.len, "any length up to it");
     row.len = len;
   }
 

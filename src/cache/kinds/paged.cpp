@@ -59,10 +59,13 @@ class PagedCache final : public LayerCache {
     Row& row = rows_.at(slot);
     row.marked = row.len;
   }
+  bool can_rollback(int slot, int len) const override {
+    const Row& row = rows_.at(slot);
+    return len >= 0 && len <= row.len && (len == 0 || first_seen(len) >= row.num_given);
+  }
   void rollback(int slot, int len) override {
     Row& row = rows_.at(slot);
-    const bool there = len == 0 || first_seen(len) >= row.num_given;
-    if (len < 0 || len > row.len || !there)
+    if (!can_rollback(slot, len))
       refuse_rollback(len, row.len,
                       fmt::format("0, and {} and up", std::min(row.len, shortest(row))));
     shrink(row, len);

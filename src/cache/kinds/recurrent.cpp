@@ -40,6 +40,7 @@ class RecurrentCache final : public LayerCache {
     Row& row = rows_.at(slot);
     row.round = Round{row.len, false, std::nullopt, std::nullopt};
   }
+  bool can_rollback(int slot, int len) const override;
   void rollback(int slot, int len) override;
 
   Snapshot save(int slot) const override {
@@ -139,8 +140,22 @@ void RecurrentCache::replay(Row& row, const ops::DeltaInputs& inputs, int num) {
   row.len += num;
 }
 
+bool RecurrentCache::can_rollback(int slot, int len) const {
+  const Row& row = rows_.at(slot);
+  if (len == row.len || len == 0) return true;
+  if (!row.round || !row.round->stepped) return false;
+  return len == row.round->len || (row.round->inputs && len > row.round->len && len < row.len);
+}
+
 void RecurrentCache::rollback(int slot, int len) {
   Row& row = rows_.at(slot);
+  if (!can_rollback(slot, len)) {
+    const bool marked = row.round && row.round->stepped;
+    refuse_rollback(len, row.len,
+                    marked ? fmt::format("{} (the mark){}, or 0", row.round->len,
+                                         row.round->inputs ? " and up" : "")
+                           : "0: no marked step has come");
+  }
   if (len == row.len) {
     row.round.reset();
     return;
@@ -149,13 +164,6 @@ void RecurrentCache::rollback(int slot, int len) {
     row = {};
     return;
   }
-  if (!row.round || !row.round->stepped)
-    refuse_rollback(len, row.len, "0: no marked step has come");
-  const bool inside = row.round->inputs && len > row.round->len && len < row.len;
-  if (len != row.round->len && !inside)
-    refuse_rollback(
-        len, row.len,
-        fmt::format("{} (the mark){}, or 0", row.round->len, row.round->inputs ? " and up" : ""));
   const Round round = std::move(*row.round);
   row = {round.before, round.len, std::nullopt};
   if (len > round.len) replay(row, *round.inputs, len - round.len);

@@ -65,6 +65,7 @@ class RotatingCache final : public LayerCache {
   }
 
   void mark(int slot) override { rows_.at(slot).round.emplace(); }
+  bool can_rollback(int slot, int len) const override;
   void rollback(int slot, int len) override;
 
   Snapshot save(int slot) const override {
@@ -213,8 +214,24 @@ Mask RotatingCache::mask(const ops::RowSlice& slice, int at, const ops::Attend& 
   return Mask::of(mx::roll(newest, at >= window_ ? 1 : at + 1));
 }
 
+bool RotatingCache::can_rollback(int slot, int len) const {
+  const Row& row = rows_.at(slot);
+  if (len == 0 || len == row.ring.len) return true;
+  if (len < 0 || len > row.ring.len) return false;
+  if (row.ring.holds_all()) return true;
+  if (!row.round || !row.round->before) return false;
+  const Ring& before = *row.round->before;
+  return len == before.len || (len < before.len ? before.holds_all() : row.round->k.has_value());
+}
+
 void RotatingCache::rollback(int slot, int len) {
   Row& row = rows_.at(slot);
+  Ring* before = row.round && row.round->before ? &*row.round->before : nullptr;
+  if (!can_rollback(slot, len))
+    refuse_rollback(
+        len, row.ring.len,
+        before ? fmt::format("{} (the mark){}, or 0", before->len, row.round->k ? " and up" : "")
+               : "0: the window has passed, and no step was marked");
   const auto cut_to = [&](Ring& ring) {
     // A longer ring than the window would drop its first tokens at the next step.
     if (ring.num_places() > window_) {
@@ -223,24 +240,16 @@ void RotatingCache::rollback(int slot, int len) {
     }
     ring.len = ring.at = len;
   };
-  Ring* before = row.round && row.round->before ? &*row.round->before : nullptr;
   if (len == 0) {
     row.ring = {};
-  } else if (len == row.ring.len) {
-  } else if (row.ring.holds_all() && len > 0 && len < row.ring.len) {
+  } else if (len < row.ring.len && row.ring.holds_all()) {
     cut_to(row.ring);
-  } else if (before && before->holds_all() && len > 0 && len < before->len) {
+  } else if (len < row.ring.len && len < before->len) {
     cut_to(row.ring = std::move(*before));
-  } else if (before &&
-             (len == before->len || (row.round->k && len > before->len && len < row.ring.len))) {
+  } else if (len < row.ring.len) {
     row.ring = std::move(*before);
     const int keep = len - row.ring.len;
     if (keep > 0) append(row.ring, cut(*row.round->k, 0, keep), cut(*row.round->v, 0, keep));
-  } else {
-    refuse_rollback(
-        len, row.ring.len,
-        before ? fmt::format("{} (the mark){}, or 0", before->len, row.round->k ? " and up" : "")
-               : "0: the window has passed, and no step was marked");
   }
   row.round.reset();
 }

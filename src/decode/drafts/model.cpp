@@ -115,11 +115,7 @@ std::vector<std::vector<int32_t>> ModelSource::chain(std::span<const DraftRow> r
 // State that cannot go back into a chain of steps goes back to where it began; what is missing then
 // is fed with the next draft.
 void ModelSource::go_back(int slot, int len) {
-  try {
-    caches().rollback(slot, len);
-  } catch (const std::logic_error&) {
-    caches().rollback(slot, std::min(len, marks_.at(slot)));
-  }
+  caches().rollback(slot, caches().can_rollback(slot, len) ? len : std::min(len, marks_.at(slot)));
 }
 
 // Rows that drafted go back to what the target kept; rows in prefill follow it.

@@ -48,7 +48,7 @@ inline std::vector<Variant> variants() {
       {"paged_window", "tenon", {"paged", plain_kv(), 70}, {0.25f, 70}},
       {"paged_quantized8", "tenon", {"paged", plain_kv(8)}, all},
       {"paged_quantized4", "tenon", {"paged", plain_kv(4), 70}, {0.25f, 70}},
-      {"recurrent_stock", "mlx", {"recurrent", plain_kv(), 0, kDelta}, {}},
+      {"recurrent", "mlx", {"recurrent", plain_kv(), 0, kDelta}, {}},
       {"recurrent", "tenon", {"recurrent", plain_kv(), 0, kDelta}, {}},
   };
   std::vector<Variant> found;
@@ -58,6 +58,8 @@ inline std::vector<Variant> variants() {
       if (v.plan.kind == kind) found.push_back(v);
     if (found.size() == before) found.push_back({kind, "auto", {kind, plain_kv()}, all});
   }
+  for (Variant& v : found)
+    if (v.kernels == "mlx") v.name += "_stock";
   return found;
 }
 
@@ -69,10 +71,14 @@ inline mx::array random(mx::Shape shape, int seed, float scale = 1) {
 inline bool same_bits(const mx::array& a, const mx::array& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
   const auto bits = [](const mx::array& x) { return mx::view(mx::contiguous(x), mx::uint8); };
-  return mx::all(mx::equal(bits(a), bits(b))).item<bool>();
+  const bool same = mx::all(mx::equal(bits(a), bits(b))).item<bool>();
+  Handover::returned();
+  return same;
 }
 inline float distance(const mx::array& a, const mx::array& b) {
-  return mx::max(mx::abs(a - b)).item<float>();
+  const float most = mx::max(mx::abs(a - b)).item<float>();
+  Handover::returned();
+  return most;
 }
 inline mx::array rows_of(const mx::array& x, int from, int to) {
   mx::Shape start(x.ndim(), 0), stop = x.shape();

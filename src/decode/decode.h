@@ -90,6 +90,7 @@ class DraftSource {
   virtual uint64_t weight_bytes() const { return 0; }
   virtual double bytes_per_token() const { return 0; }  // of caches of its own, one row
   virtual uint64_t row_bytes() const { return 0; }
+  virtual uint64_t cache_bytes() const { return 0; }  // held now, all rows
   virtual void open(int slot) { static_cast<void>(slot); }
   virtual void close(int slot) { static_cast<void>(slot); }  // a closed slot: nothing
   // Proposals of each row, in its order; fewer than asked for, or none, is fine.

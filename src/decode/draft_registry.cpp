@@ -15,6 +15,10 @@ constexpr Source kSources[] = {
 #include "decode/drafts.def"
 #undef ENTRY
 };
+
+bool is_option_name(std::string_view name) {
+  return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == name.npos;
+}
 }  // namespace
 
 std::vector<std::string> draft_sources() {
@@ -31,14 +35,16 @@ Result<DraftSpec> parse_draft_spec(std::string_view text) {
   if (std::find(names.begin(), names.end(), spec.source) == names.end())
     return unsupported("--draft {}: this build has {}", text, fmt::join(names, ", "));
   std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  // A path comes first; what has no equals sign belongs to it, commas included.
+  // A path comes first; what does not begin like an option belongs to it, commas included.
   while (!rest.empty()) {
     const size_t comma = rest.find(',');
     const std::string_view part = rest.substr(0, comma);
     const size_t equals = part.find('=');
-    if (equals == std::string_view::npos && spec.options.empty())
+    const bool is_option =
+        equals != std::string_view::npos && is_option_name(part.substr(0, equals));
+    if (!is_option && spec.options.empty())
       spec.path += (spec.path.empty() ? "" : ",") + std::string(part);
-    else if (equals == std::string_view::npos || equals == 0)
+    else if (!is_option)
       return invalid("--draft {}: '{}' is not key=value", text, part);
     else if (!spec.options.emplace(part.substr(0, equals), part.substr(equals + 1)).second)
       return invalid("--draft {}: {} is given twice", text, part.substr(0, equals));

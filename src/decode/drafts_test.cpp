@@ -39,6 +39,9 @@ TEST(DraftSpecs, AreTakenApart) {
   const auto both = *parse_draft_spec("mtp:/a/b,hidden=final_norm");
   EXPECT_EQ(both.path, "/a/b");
   EXPECT_EQ(both.options.at("hidden"), "final_norm");
+  const auto equals = *parse_draft_spec("mtp:/a,b/lr=3/c,hidden=final_norm");
+  EXPECT_EQ(equals.path, "/a,b/lr=3/c");
+  EXPECT_EQ(equals.options.size(), 1u);
   EXPECT_EQ(parse_draft_spec("ngram:max=4,min=2")->options.size(), 2u);
 }
 

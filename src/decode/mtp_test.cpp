@@ -30,6 +30,7 @@ class Head final : public graph::DraftHead {
     if (fails) throw std::runtime_error("[head] told to fail");
     const mx::array e = mx::contiguous(embedded), h = mx::contiguous(hidden);
     mx::eval(e, h);
+    Handover::returned();
     append(caches_, rows);
     std::vector<float> out;
     for (const ops::RowSlice& row : rows)
@@ -210,7 +211,7 @@ TEST_F(MtpTest, ClosedRowsAndFailures) {
   head->fails = true;
   EXPECT_THROW(draft(2), std::runtime_error);
   source->close(0);
-  EXPECT_EQ(head->caches().bytes(), 0u);
+  EXPECT_EQ(source->cache_bytes(), 0u);
 }
 
 }  // namespace

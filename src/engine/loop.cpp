@@ -286,7 +286,7 @@ void Loop::measure(int num_tokens, int num_prefill, double seconds) {
 void Loop::publish() {
   totals_.running = scheduler_.num_running();
   totals_.waiting = scheduler_.num_waiting();
-  totals_.kv_bytes = model_.graph->caches().bytes();
+  totals_.kv_bytes = model_.graph->caches().bytes() + speculation_.cache_bytes();
   totals_.kv_copies = model_.graph->caches().copies();
   totals_.weight_bytes = model_.graph->shape().weight_bytes + speculation_.weight_bytes();
   board_->update([&](Stats& stats) {

@@ -27,6 +27,7 @@ class Speculation {
   decode::DraftSource* source() { return source_.get(); }
   double bytes_per_token() const { return source_ ? source_->bytes_per_token() : 0; }
   uint64_t row_bytes() const { return source_ ? source_->row_bytes() : 0; }
+  uint64_t cache_bytes() const { return source_ ? source_->cache_bytes() : 0; }
   uint64_t weight_bytes() const { return source_ ? source_->weight_bytes() : 0; }
 
   // `depth`: what the request asks for; 0: no drafts, -1: the server's way.

@@ -36,8 +36,11 @@ Result<Qwen35Config> read_qwen35_config(const Json& stored) {
                  {"vocab_size", 151936},       {"tie_word_embeddings", false}};
   for (const auto& [key, value] : stored.items()) config[key] = value;
   config.erase("layer_types");  // full_attention_interval says the same
-  Json rope = config.value("rope_parameters", Json::object());
+  const Json rope = config.value("rope_parameters", Json::object());
   config.erase("partial_rotary_factor");
+  // Where these parameters are stated they alone count; other families let the older fields win.
+  if (!rope.empty())
+    for (const char* older : {"rope_theta", "rope_scaling"}) config.erase(older);
   Qwen35Config c;
   TENON_TRY(c.dense, describe_llama(config));
   TENON_TRY(const int dims, rotary_dims(rope, c.dense.head_dim, 0.25));

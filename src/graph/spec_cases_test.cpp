@@ -104,6 +104,7 @@ Outputs run(const Build& make, std::vector<WeightView> tensors, mx::Dtype dtype)
     std::vector<mx::array> all = (*model)->caches().state();
     all.insert(all.end(), {out->hidden, out->logits});
     mx::eval(all);
+    Handover::returned();
   }
   return *out;
 }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/handover.h"
 #include "graph/graph.h"
 
 namespace tenon::graph {
@@ -24,6 +25,7 @@ inline WeightView view_of(std::string name, std::vector<int64_t> shape,
 inline std::vector<float> floats_of(const mx::array& x) {
   const mx::array packed = mx::contiguous(mx::astype(x, mx::float32));
   mx::eval(packed);
+  Handover::returned();
   return {packed.data<float>(), packed.data<float>() + packed.size()};
 }
 

@@ -93,7 +93,7 @@ FAMILIES = {
                                  decoder_sparse_step=2, num_hidden_layers=4),
     "qwen3.5": QWEN35,
     "qwen3.5-tied-interval3": dict(QWEN35, full_attention_interval=3, tie_word_embeddings=True,
-                                   num_hidden_layers=4, linear_num_value_heads=6),
+                                   num_hidden_layers=4, linear_num_value_heads=6, rope_theta=500.0),
     "gemma4": GEMMA4,
     "gemma4-narrow-shared": dict(GEMMA4, use_double_wide_mlp=False, hidden_size_per_layer_input=0),
     "gemma4-moe-keys-as-values": GEMMA4_MOE,

@@ -1,8 +1,8 @@
 // Draft source `model`: a smaller model of the same words, with caches of its own, draws as the
-// target would. Its caches follow the target's: prefill piece by piece, drafts taken back to what
-// was accepted; what they lack at the next draft (the last draft of an accepted round, tokens drawn
-// while nothing was drafted) goes in with the pending token.
-// Source: Leviathan et al., https://arxiv.org/abs/2211.17192.
+// target would. Its caches follow the target's: a prompt piece by piece, drafts taken back to what
+// was accepted. A few missing tokens (the last draft of an accepted round, tokens drawn while
+// nothing was drafted) wait for the next draft and go in with the pending token. Source: Leviathan
+// et al., https://arxiv.org/abs/2211.17192.
 #include <algorithm>
 
 #include "base/log.h"
@@ -17,7 +17,8 @@ namespace mx = mlx::core;
 
 constexpr int kDefaultDepth = 3;
 constexpr int kMaxDepth = 8;
-constexpr int kCatchUp = 64;  // tokens of a row in one draft(); further behind, it does not draft
+constexpr int kMissingMax = 64;  // tokens that a draft may have to feed first
+constexpr int kFeedMax = 512;  // tokens of a row that one round feeds
 
 class ModelSource final : public DraftSource {
  public:
@@ -29,6 +30,7 @@ class ModelSource final : public DraftSource {
   uint64_t weight_bytes() const override { return model_->shape().weight_bytes; }
   double bytes_per_token() const override { return caches().bytes_per_token(); }
   uint64_t row_bytes() const override { return caches().row_bytes(); }
+  uint64_t cache_bytes() const override { return caches().bytes(); }
   void open(int slot) override { caches().open(slot); }
   void close(int slot) override { caches().close(slot); }
   std::vector<std::vector<int32_t>> draft(std::span<const DraftRow> rows) override;
@@ -45,26 +47,16 @@ class ModelSource final : public DraftSource {
   std::map<int, int> marks_;  // by slot: length before the last chain
 };
 
-// Feeds what every row's caches lack; of a row far behind only a part.
 std::vector<std::vector<int32_t>> ModelSource::draft(std::span<const DraftRow> rows) {
   std::vector<std::vector<int32_t>> drafts(rows.size());
   std::vector<DraftRow> ready;
   std::vector<size_t> who;
-  std::vector<int32_t> ids;
-  std::vector<ops::RowSlice> late;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int len = caches().len(rows[i].slot);
-    const int missing = static_cast<int>(rows[i].known.size()) - len;
-    if (missing <= kCatchUp) {
-      ready.push_back(rows[i]);
-      who.push_back(i);
-      continue;
-    }
-    late.push_back({rows[i].slot, static_cast<int>(ids.size()), kCatchUp, len});
-    const auto fresh = rows[i].known.subspan(len, kCatchUp);
-    ids.insert(ids.end(), fresh.begin(), fresh.end());
+    const int missing = static_cast<int>(rows[i].known.size()) - caches().len(rows[i].slot);
+    if (missing > kMissingMax) continue;
+    ready.push_back(rows[i]);
+    who.push_back(i);
   }
-  if (!late.empty()) mx::eval(forward(ids, late));
   if (ready.empty()) return drafts;
   auto made = chain(ready);
   for (size_t i = 0; i < who.size(); ++i) drafts[who[i]] = std::move(made[i]);
@@ -118,18 +110,18 @@ void ModelSource::go_back(int slot, int len) {
   caches().rollback(slot, caches().can_rollback(slot, len) ? len : std::min(len, marks_.at(slot)));
 }
 
-// Rows that drafted go back to what the target kept; rows in prefill follow it.
+// Rows that drafted go back to what the target kept; rows that fell behind are fed.
 void ModelSource::keep(std::span<const KeptRow> rows, const graph::Taps&) {
   std::vector<int32_t> ids;
   std::vector<ops::RowSlice> slices;
   for (const KeptRow& row : rows) {
     const int len = caches().len(row.slot);
-    const int known = static_cast<int>(row.known.size());
-    if (len >= known) {
+    if (len >= static_cast<int>(row.known.size())) {
       go_back(row.slot, std::min(len, row.to));
-    } else if (row.to < known && row.to > len) {
-      slices.push_back({row.slot, static_cast<int>(ids.size()), row.to - len, len});
-      ids.insert(ids.end(), row.known.begin() + len, row.known.begin() + row.to);
+    } else if (row.to - len >= kMissingMax) {
+      const int num = std::min(row.to - len, kFeedMax);
+      slices.push_back({row.slot, static_cast<int>(ids.size()), num, len});
+      for (int p = len; p < len + num; ++p) ids.push_back(row.token(p));
     }
   }
   if (slices.empty()) return;

@@ -40,6 +40,11 @@ class Mtp final : public DraftSource {
   std::vector<int> taps() const override { return {tap_}; }
   uint64_t weight_bytes() const override { return head_->weight_bytes(); }
   double bytes_per_token() const override { return head_->caches().bytes_per_token(); }
+  uint64_t cache_bytes() const override {
+    uint64_t total = head_->caches().bytes();
+    for (const auto& [slot, hidden] : waiting_) total += hidden.nbytes();
+    return total;
+  }
   void open(int slot) override {
     head_->caches().open(slot);
     waiting_.erase(slot);

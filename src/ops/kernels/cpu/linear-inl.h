@@ -12,11 +12,21 @@ constexpr int kRowsMax = 4;  // rows that share one decoded vector
 // the rate of one core.
 constexpr int kPrefetchBytes = 2048;
 
+// A sum that is made here and now: GCC would rather make all products of a step first and keep them
+// in memory, since integer sums may be taken in any order.
+HWY_INLINE VI pinned(VI sum) {
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86
+  __asm__("" : "+v"(sum.raw));
+#endif
+  return sum;
+}
+
 // Adds products of neighbouring 16-bit pairs, one sum a 32-bit lane.
 HWY_INLINE VI add_pair_products(VI sum, hn::Vec<I16> a, hn::Vec<I16> b) {
   VI odd = hn::Zero(I32());
 #if HWY_ARCH_X86
-  return hn::ReorderWidenMulAccumulate(I32(), a, b, sum, odd);  // one instruction, pairs in order
+  // One instruction, pairs in order.
+  return pinned(hn::ReorderWidenMulAccumulate(I32(), a, b, sum, odd));
 #else
   const VI even = hn::ReorderWidenMulAccumulate(I32(), a, b, hn::Zero(I32()), odd);
   return hn::Add(sum, hn::RearrangeToOddPlusEven(even, odd));

@@ -8,8 +8,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
 constexpr int kRowsMax = 4;  // rows that share one decoded vector
-// How far ahead of a single row's stream lines are asked for: about the latency of memory times
-// the rate of one core.
+// How far ahead of a tile's first pass lines are asked for: about the latency of memory times the
+// rate of one core.
 constexpr int kPrefetchBytes = 2048;
 
 // A sum that is made here and now: GCC would rather make all products of a step first and keep them
@@ -153,8 +153,8 @@ HWY_INLINE void join_group(const Packing& p, size_t scale_bytes, const uint8_t* 
 }
 
 template <class Format, int kRows>
-void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, const float*, int,
-                  float (*out)[kLanes]) {
+void integer_tile(const PackedMatrix& w, int tile, bool cold, const QuantizedRow* rows,
+                  const float*, int, float (*out)[kLanes]) {
   const Packing& p = w.packing;
   const auto* at = reinterpret_cast<const uint8_t*>(w.tile(tile));
   const uint8_t* supers = nullptr;
@@ -172,7 +172,7 @@ void integer_tile(const PackedMatrix& w, int tile, const QuantizedRow* rows, con
       supers = at;
       at += super_bytes;
     }
-    if (kRows == 1)
+    if (cold)
       for (size_t ahead = 0; ahead < group_bytes; ahead += kLineBytes)
         __builtin_prefetch(at + kPrefetchBytes + ahead);
     VI sums[kRows][kVectors];
@@ -206,8 +206,8 @@ HWY_INLINE VF load_weights(const uint8_t* at) {
 }
 
 template <CodeType kCode, int kRows>
-void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const float* x, int x_stride,
-                float (*acc)[kLanes]) {
+void float_tile(const PackedMatrix& w, int tile, bool cold, const QuantizedRow*, const float* x,
+                int x_stride, float (*acc)[kLanes]) {
   const F32 d;
   const Packing& p = w.packing;
   const int width = p.bits / 8;
@@ -218,7 +218,7 @@ void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const floa
     TENON_UNROLL for (int m = 0; m < kRows; ++m) TENON_UNROLL for (int v = 0; v < kVectors; ++v)
         part[m][v] = hn::Zero(d);
     for (int k = begin; k < end; ++k, at += kLanes * width) {
-      if (kRows == 1) __builtin_prefetch(at + kPrefetchBytes);
+      if (cold) __builtin_prefetch(at + kPrefetchBytes);
       TENON_UNROLL for (int v = 0; v < kVectors; ++v) {
         const VF weights = load_weights<kCode>(at + v * kWidth * width);
         TENON_UNROLL for (int m = 0; m < kRows; ++m) part[m][v] =
@@ -237,7 +237,8 @@ void float_tile(const PackedMatrix& w, int tile, const QuantizedRow*, const floa
   }
 }
 
-using TileFunction = void (*)(const PackedMatrix& w, int tile, const QuantizedRow* rows,
+// cold: the tile's lines are still in memory; a later pass finds them in the cache.
+using TileFunction = void (*)(const PackedMatrix& w, int tile, bool cold, const QuantizedRow* rows,
                               const float* x, int x_stride, float (*acc)[kLanes]);
 
 template <class Format>
@@ -281,7 +282,7 @@ inline void linear(const LinearArgs& a) {
       const int rows = a.rows - m < kRowsMax ? a.rows - m : kRowsMax;
       alignas(64) float acc[kRowsMax][kLanes] = {};
       const float* x = a.x == nullptr ? nullptr : a.x + static_cast<size_t>(m) * a.x_stride;
-      tile_function(w.packing, rows)(w, tile, a.quantized + m, x, a.x_stride, acc);
+      tile_function(w.packing, rows)(w, tile, m == 0, a.quantized + m, x, a.x_stride, acc);
       for (int r = 0; r < rows; ++r) {
         float* out = a.out + static_cast<size_t>(m + r) * a.out_stride + first;
         for (int o = 0; o < count; ++o)

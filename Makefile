@@ -24,7 +24,7 @@ help:
 	@echo 'make lint     formatting, house rules, clippy, clang-tidy where installed'
 	@echo 'make format   rewrite sources as lint wants them'
 	@echo 'make asan | ubsan | tsan   unit and http suites under a sanitizer'
-	@echo 'make fuzz     the parsers under libFuzzer (clang), SECONDS=60'
+	@echo 'make fuzz     the readers of files under libFuzzer (clang), SECONDS=60 each'
 	@echo 'make clean    remove build/ (.venv and share/models stay)'
 
 setup:
@@ -80,8 +80,8 @@ asan ubsan tsan:
 
 SECONDS ?= 60
 fuzz: setup
-	$(call compile,fuzz,checkpoint_fuzz)
-	@build/fuzz/checkpoint_fuzz -max_total_time=$(SECONDS) -malloc_limit_mb=64 -print_final_stats=1
+	$(call compile,fuzz,fuzzers)
+	@scripts/fuzz $(SECONDS)
 
 lint:
 	@scripts/lint

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "ops/kernels/cpu/packed.h"
+#include "ops/kernels/cpu/cpu.h"
 
 namespace tenon::ops {
 

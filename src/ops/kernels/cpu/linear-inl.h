@@ -7,7 +7,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 
-constexpr int kRowsMax = 4;  // rows that share one decoded vector
+// Rows that share one decoded vector: as many as have room for their sums. A fused product and sum
+// takes five cycles, so fewer than that many sums would wait for each other.
+constexpr int kRowsMax = kVectors == 1 ? 8 : 4;
 // How far ahead of a tile's first pass lines are asked for: about the latency of memory times the
 // rate of one core.
 constexpr int kPrefetchBytes = 2048;
@@ -241,35 +243,34 @@ void float_tile(const PackedMatrix& w, int tile, bool cold, const QuantizedRow*,
 using TileFunction = void (*)(const PackedMatrix& w, int tile, bool cold, const QuantizedRow* rows,
                               const float* x, int x_stride, float (*acc)[kLanes]);
 
-template <class Format>
-TileFunction integer_function(int rows) {
-  constexpr TileFunction kFunctions[kRowsMax] = {integer_tile<Format, 1>, integer_tile<Format, 2>,
-                                                 integer_tile<Format, 3>, integer_tile<Format, 4>};
+template <class Format, int... kRows>
+TileFunction integer_function(int rows, std::integer_sequence<int, kRows...>) {
+  constexpr TileFunction kFunctions[] = {integer_tile<Format, kRows + 1>...};
   return kFunctions[rows - 1];
 }
-template <CodeType kCode>
-TileFunction float_function(int rows) {
-  constexpr TileFunction kFunctions[kRowsMax] = {float_tile<kCode, 1>, float_tile<kCode, 2>,
-                                                 float_tile<kCode, 3>, float_tile<kCode, 4>};
+template <CodeType kCode, int... kRows>
+TileFunction float_function(int rows, std::integer_sequence<int, kRows...>) {
+  constexpr TileFunction kFunctions[] = {float_tile<kCode, kRows + 1>...};
   return kFunctions[rows - 1];
 }
 
 inline TileFunction tile_function(const Packing& p, int rows) {
+  constexpr std::make_integer_sequence<int, kRowsMax> kRows;
   switch (p.code) {
-    case CodeType::f32: return float_function<CodeType::f32>(rows);
-    case CodeType::f16: return float_function<CodeType::f16>(rows);
-    case CodeType::bf16: return float_function<CodeType::bf16>(rows);
-    case CodeType::fp8: return float_function<CodeType::fp8>(rows);
-    case CodeType::fp4: return integer_function<Codes<4, 0, true>>(rows);
+    case CodeType::f32: return float_function<CodeType::f32>(rows, kRows);
+    case CodeType::f16: return float_function<CodeType::f16>(rows, kRows);
+    case CodeType::bf16: return float_function<CodeType::bf16>(rows, kRows);
+    case CodeType::fp8: return float_function<CodeType::fp8>(rows, kRows);
+    case CodeType::fp4: return integer_function<Codes<4, 0, true>>(rows, kRows);
     case CodeType::integer: break;
   }
   switch (p.bits) {
-    case 2: return integer_function<Codes<2, 0, false>>(rows);
-    case 3: return integer_function<Codes<2, 1, false>>(rows);
-    case 4: return integer_function<Codes<4, 0, false>>(rows);
-    case 5: return integer_function<Codes<4, 1, false>>(rows);
-    case 6: return integer_function<Codes<4, 2, false>>(rows);
-    default: return integer_function<Codes<8, 0, false>>(rows);
+    case 2: return integer_function<Codes<2, 0, false>>(rows, kRows);
+    case 3: return integer_function<Codes<2, 1, false>>(rows, kRows);
+    case 4: return integer_function<Codes<4, 0, false>>(rows, kRows);
+    case 5: return integer_function<Codes<4, 1, false>>(rows, kRows);
+    case 6: return integer_function<Codes<4, 2, false>>(rows, kRows);
+    default: return integer_function<Codes<8, 0, false>>(rows, kRows);
   }
 }
 

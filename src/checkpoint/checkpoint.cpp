@@ -44,20 +44,21 @@ Result<Loaded> load_gguf(const std::string& path) {
   return gguf_model(file, path);
 }
 
-Result<Loaded> load(const std::string& path) {
+Result<Loaded> load(const std::string& path, const char* config_file) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) return not_found("{}: no such file or folder", path);
-  if (std::filesystem::is_directory(status)) return load_directory(path);
+  if (std::filesystem::is_directory(status)) return load_directory(path, config_file);
   if (std::filesystem::path(path).extension() == ".gguf") return load_gguf(path);
-  return unsupported("{}: expected a folder with config.json and *.safetensors, or a .gguf file",
-                     path);
+  return unsupported("{}: expected a folder with {} and *.safetensors, or a .gguf file", path,
+                     config_file);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& path) {
-  TENON_TRY(Loaded loaded, load(path));
+Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& path,
+                                                     const char* config_file) {
+  TENON_TRY(Loaded loaded, load(path, config_file));
   return std::unique_ptr<Checkpoint>(std::make_unique<Opened>(std::move(loaded)));
 }
 

@@ -38,8 +38,10 @@ class Weights;
 class Checkpoint {
  public:
   virtual ~Checkpoint() = default;
-  // `path`: a directory or a .gguf file. Reads headers and small files only.
-  static Result<std::unique_ptr<Checkpoint>> open(const std::string& path);
+  // `path`: a directory or a .gguf file. Reads headers and small files only. config_file: what a
+  // directory calls its config.
+  static Result<std::unique_ptr<Checkpoint>> open(const std::string& path,
+                                                  const char* config_file = "config.json");
 
   virtual const profile::Manifest& manifest() const = 0;
   virtual const TextFiles& text() const = 0;

@@ -61,11 +61,11 @@ Result<TextFiles> read_text_files(const std::string& path) {
 
 }  // namespace
 
-Result<Loaded> load_directory(const std::string& path) {
+Result<Loaded> load_directory(const std::string& path, const char* config_name) {
   Loaded out;
   out.manifest.path = path;
   out.manifest.container = "safetensors";
-  const std::string config_file = in_folder(path, "config.json");
+  const std::string config_file = in_folder(path, config_name);
   TENON_TRY(out.manifest.config, read_object(config_file, kConfigBytesMax));
   if (out.manifest.config.is_null()) return not_found("{}: no such file", config_file);
   TENON_TRY(out.manifest.generation_config,

@@ -26,7 +26,8 @@ void ModelFlags::declare(Flags& flags, const std::string& log_level) {
 
 void ModelFlags::declare_drafts(Flags& flags) {
   flags.text("draft", &options_.draft,
-             "draft source: auto (what the checkpoint brings), none, ngram, model:PATH, mtp[:PATH]",
+             "draft source: auto (what the checkpoint brings), none, ngram, model:PATH, "
+             "mtp[:PATH], dspark:PATH",
              "SOURCE");
   flags.integer("draft-depth", &options_.draft_depth, -1, engine::kDraftDepthMax,
                 "drafts in every round; 0: none, -1: as they pay");

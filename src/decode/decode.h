@@ -110,11 +110,15 @@ struct DraftSpec {
 Result<DraftSpec> parse_draft_spec(std::string_view text);
 
 // What a source builds from. `load_model`: a whole model for drafting, its words checked against
-// the target's. `load_head`: the target's own head when the path is empty.
+// the target's. `load_head`: the target's own head when the path is empty. `load_block`: a drafter
+// of blocks, checked against the target.
 struct DraftContext {
   graph::Model& target;
   std::function<Result<std::unique_ptr<graph::Model>>(const std::string& path)> load_model;
   std::function<Result<std::unique_ptr<graph::DraftHead>>(const std::string& path)> load_head;
+  std::function<Result<std::unique_ptr<graph::BlockDrafter>>(graph::BlockLayout layout,
+                                                             const std::string& path)>
+      load_block = {};
 };
 // Errors: unsupported, naming what there is; invalid (an option); what does not fit the target.
 Result<std::unique_ptr<DraftSource>> make_draft_source(const DraftSpec& spec,

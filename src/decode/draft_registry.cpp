@@ -77,6 +77,19 @@ Result<int> draft_option(const DraftSpec& spec, const std::string& name, int oth
   return value;
 }
 
+Result<std::optional<float>> draft_number(const DraftSpec& spec, const std::string& name, float min,
+                                          float max) {
+  const auto it = spec.options.find(name);
+  if (it == spec.options.end()) return std::optional<float>();
+  float value = 0;
+  const char* end = it->second.data() + it->second.size();
+  const auto [stop, error] = std::from_chars(it->second.data(), end, value);
+  if (error != std::errc() || stop != end || !(value >= min && value <= max))
+    return invalid("--draft {}: {}={} must be a number from {} to {}", spec.source, name,
+                   it->second, min, max);
+  return std::optional(value);
+}
+
 Result<std::unique_ptr<DraftSource>> make_draft_source(const DraftSpec& spec,
                                                        const DraftContext& context) {
   for (const Source& source : kSources)

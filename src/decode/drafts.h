@@ -16,4 +16,8 @@ Status check_draft_spec(const DraftSpec& spec, bool takes_path,
 Result<int> draft_option(const DraftSpec& spec, const std::string& name, int otherwise, int min,
                          int max);
 
+// Without the option: none. Errors: invalid, outside [min, max].
+Result<std::optional<float>> draft_number(const DraftSpec& spec, const std::string& name, float min,
+                                          float max);
+
 }  // namespace tenon::decode

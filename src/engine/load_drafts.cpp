@@ -74,6 +74,16 @@ Result<std::unique_ptr<graph::DraftHead>> load_head(const Choice& choice,
   return head;
 }
 
+Result<std::unique_ptr<graph::BlockDrafter>> load_block(const Choice& choice, graph::Model& target,
+                                                        graph::BlockLayout layout,
+                                                        const std::string& path) {
+  TENON_TRY(auto drafter, checkpoint::Checkpoint::open(path, graph::block_config_file(layout)));
+  TENON_TRY(auto built, graph::build_block_drafter(layout, drafter->manifest(), drafter->weights(),
+                                                   target, drafter_build(choice)));
+  TENON_OK(drafter->weights().finish());
+  return built;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& options,
@@ -88,7 +98,10 @@ Result<std::unique_ptr<decode::DraftSource>> load_drafts(const EngineOptions& op
       spec,
       {model,
        [&](const std::string& path) { return load_drafting_model(options, choice, card, path); },
-       [&](const std::string& path) { return load_head(choice, target, path); }});
+       [&](const std::string& path) { return load_head(choice, target, path); },
+       [&](graph::BlockLayout layout, const std::string& path) {
+         return load_block(choice, model, layout, path);
+       }});
   if (!source.ok() && !source.error().message.starts_with("--draft")) {
     Error error = std::move(source).error();
     error.message = fmt::format("--draft {}: {}", text, error.message);

@@ -6,6 +6,8 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -107,6 +109,57 @@ Result<std::unique_ptr<DraftHead>> build_draft_head(const profile::Manifest& man
                                                     const BuildOptions& options);
 // The checkpoint brings a head of its own.
 bool has_draft_head(const checkpoint::Weights& weights);
+
+// A row whose next tokens a block proposes. Its context is as long as the target's caches.
+struct BlockRow {
+  int slot = 0;
+  int32_t anchor = 0;  // the token behind the context
+  int num_drafts = 0;  // 1 to max_drafts()
+};
+
+struct DraftStep {
+  mx::array logits;  // [R, V] over the target's words
+  std::optional<mx::array>
+      confidence;  // float32 [R], in [0, 1]; none: the drafter has no such head
+};
+
+// The blocks of some rows, from begin() until their contexts are rolled back.
+class DraftBlock {
+ public:
+  virtual ~DraftBlock() = default;
+  // Of the next draft of every row that wants one more. previous int32 [R]: their last drafts, at
+  // first their anchors.
+  virtual DraftStep next(const mx::array& previous) = 0;
+};
+
+// A drafter of whole blocks. It reads what tapped layers of the target say of every token in the
+// target's caches (its context) and computes all drafts of a block at once; what one draft means
+// for the next is a small head's business. Refers to its target.
+class BlockDrafter {
+ public:
+  virtual ~BlockDrafter() = default;
+  virtual const std::vector<int>& taps() const = 0;  // of the target, ascending; see Taps
+  virtual int max_drafts() const = 0;  // of one block
+  // Draft j goes out only with this much confidence; `wanted`: what the user asks for, if anything.
+  virtual float min_confidence(int j, std::optional<float> wanted) const = 0;
+  virtual uint64_t weight_bytes() const = 0;
+  virtual cache::CacheSet& caches() = 0;  // of the contexts
+  // tapped: [N, E] of each of taps(), appended to the rows' contexts.
+  virtual void append(const std::vector<mx::array>& tapped, ops::Rows rows) = 0;
+  // Rows by falling num_drafts. Their blocks lie behind their contexts until these are rolled back.
+  virtual std::unique_ptr<DraftBlock> begin(std::span<const BlockRow> rows) = 0;
+};
+
+// dspark: dspark.json and model.safetensors.
+enum class BlockLayout { dspark };
+const char* block_config_file(BlockLayout layout);  // that the manifest's config is read from
+// From a drafter's folder. Errors: unsupported (another kind, version or target), invalid, those of
+// loading; they name file and field or tensor.
+Result<std::unique_ptr<BlockDrafter>> build_block_drafter(BlockLayout layout,
+                                                          const profile::Manifest& manifest,
+                                                          checkpoint::Weights& weights,
+                                                          Model& target,
+                                                          const BuildOptions& options);
 
 // The dtype the checkpoint's floating weights are stored in.
 Result<mx::Dtype> stored_dtype(const checkpoint::Weights& weights);

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/handover.h"
+
 namespace tenon::graph {
 
 ops::MatrixPtr Loader::load(const LinearSource& source) {
@@ -34,16 +36,37 @@ Result<std::vector<ops::MatrixPtr>> Loader::fused(const std::string& path,
   return parts;
 }
 
+Result<WeightView> Loader::take_floats(const std::string& name, std::vector<int64_t> shape) {
+  TENON_TRY(const WeightView view, weights_.take(name, std::move(shape)));
+  if (view.format != Format::f32 && view.format != Format::f16 && view.format != Format::bf16)
+    return corrupt("{}: tensor {} is {}, expected floats", weights_.file_of(name), view.name,
+                   format_name(view.format));
+  return view;
+}
+
+Result<ops::MatrixPtr> Loader::table(const std::string& name, int out, int in) {
+  TENON_TRY(const WeightView view, take_floats(name, {out, in}));
+  return load(LinearSource{view, {}, {}, {}});
+}
+
+Result<ops::MatrixPtr> Loader::transposed(const std::string& name, int out, int in) {
+  TENON_TRY(const WeightView view, take_floats(name, {in, out}));
+  const auto turned = std::make_shared<mx::array>(
+      mx::contiguous(mx::transpose(ops::dense_array(view, mx::float32))));
+  mx::eval(*turned);
+  Handover::returned();
+  const auto* data = reinterpret_cast<const std::byte*>(turned->data<float>());
+  return load(LinearSource{
+      {{data, turned->nbytes()}, {out, in}, Format::f32, turned, view.name}, {}, {}, {}});
+}
+
 Result<mx::array> Loader::vector(const std::string& name, std::vector<int64_t> shape) {
   return vector(name, std::move(shape), options_.dtype);
 }
 
 Result<mx::array> Loader::vector(const std::string& name, std::vector<int64_t> shape,
                                  mx::Dtype dtype) {
-  TENON_TRY(const WeightView view, weights_.take(name, std::move(shape)));
-  if (view.format != Format::f32 && view.format != Format::f16 && view.format != Format::bf16)
-    return corrupt("{}: tensor {} is {}, expected floats", weights_.file_of(name), view.name,
-                   format_name(view.format));
+  TENON_TRY(const WeightView view, take_floats(name, std::move(shape)));
   bytes_ += view.bytes.size();
   return options_.kernels->load_vector(view, dtype);
 }

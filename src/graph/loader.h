@@ -27,6 +27,9 @@ class Loader {
   // One stored matrix that holds several, one after another along its outputs.
   Result<std::vector<ops::MatrixPtr>> fused(const std::string& path, const std::vector<int>& outs,
                                             int in, bool bias = false);
+  // A tensor of floats with a name of its own, [out, in]; transposed: stored as [in, out].
+  Result<ops::MatrixPtr> table(const std::string& name, int out, int in);
+  Result<ops::MatrixPtr> transposed(const std::string& name, int out, int in);
   Result<ops::Norm> norm(const std::string& path, int dim, const NormKind& kind);
   Result<mx::array> vector(const std::string& name, std::vector<int64_t> shape);
   Result<mx::array> vector(const std::string& name, std::vector<int64_t> shape, mx::Dtype dtype);
@@ -41,6 +44,7 @@ class Loader {
  private:
   ops::ExpertsPtr load(const std::vector<LinearSource>& experts);
   ops::MatrixPtr load(const LinearSource& source);
+  Result<WeightView> take_floats(const std::string& name, std::vector<int64_t> shape);
   checkpoint::Weights& weights_;
   const BuildOptions& options_;
   uint64_t bytes_ = 0;

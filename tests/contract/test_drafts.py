@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import block_drafters
 import draft_models
 import recipes
 import server as servers
@@ -44,6 +45,13 @@ DRAFTERS = {
         "recurrent": lambda make: f"model:{make.other('qwen3.5')}",
     },
     "mtp": {"own": lambda make: "mtp", "final_norm": lambda make: "mtp:hidden=final_norm"},
+    "dspark": {
+        "knowing": lambda make: f"dspark:{make.block('dspark', strength=2.0)}",
+        "recurrent": lambda make: f"dspark:{make.block('dspark', strength=2.0, seqHead='rnn', variant='dflash')}",
+        "doubting": lambda make: f"dspark:{make.block('dspark', strength=2.0)},min_confidence=0.6",
+        "calibrated": lambda make: f"dspark:{make.block('dspark', strength=2.0, thresholds=[0, 0.5, 0.7, 0.5])}",
+        "random": lambda make: f"dspark:{make.block('dspark', strength=0.0)}",
+    },
 }
 
 
@@ -63,6 +71,15 @@ class Make:
 
     def other(self, family):
         return self.folder(f"other {family}", lambda path: draft_models.target(path, family, peaked=0.5))
+
+    def block(self, layout, **settings):
+        """A drafter of blocks for the target last made, of this family; its first and last layers are tapped,
+        and what comes after the final norm."""
+        family, num_layers = self.block_target
+        build = getattr(block_drafters, layout)
+        return self.folder(f"{layout} {family} {settings}", lambda path: build(
+            path.with_name(f"block{len(self.made)}"), recipes.FAMILIES[family], (num_layers, 0, num_layers - 1),
+            **settings)[0])
 
     def shifting(self, scale):
         return self.folder(f"shifting {scale}", lambda path: draft_models.shifting_target(path, scale))
@@ -204,6 +221,53 @@ def test_mtp_from_a_folder_of_its_own(make, tmp_path):
     model = draft_models.shifting_target(tmp_path / "model", 0.8, head)
     separate = check(make, "mtp apart", model, (), f"mtp:{head}", tmp_path)
     assert separate["accepted"] > 0
+
+
+BLOCK_SOURCES = ("dspark",)
+BLOCK_DRAFTERS = [(source, drafter) for source in BLOCK_SOURCES for drafter in DRAFTERS[source]]
+
+
+@pytest.mark.parametrize("source,drafter", BLOCK_DRAFTERS)
+def test_drafters_of_blocks(source, drafter, make, tmp_path):
+    make.block_target = "qwen3.5", recipes.FAMILIES["qwen3.5"]["num_hidden_layers"]
+    stats = check(make, "mtp 0.55", make.shifting(0.55), (), DRAFTERS[source][drafter](make), tmp_path)
+    if drafter == "random":
+        assert stats["accepted"] < stats["drafted"] // 10, stats
+    else:
+        assert stats["accepted"] > stats["drafted"] // 5, stats
+    if drafter in ("knowing", "random"):  # deeper than a block goes nobody drafts
+        assert len(stats["drafted_at"]) == block_drafters.GAMMA, stats
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("source", BLOCK_SOURCES)
+def test_drafters_of_blocks_on_every_kind(source, kind, make, tmp_path):
+    """What they say is mostly wrong here; contexts must follow all the same."""
+    family = TARGETS[kind][0]
+    make.block_target = family, recipes.FAMILIES[family]["num_hidden_layers"]
+    model = make.of_kind(kind)
+    check(make, kind, model, TARGETS[kind][1], DRAFTERS[source]["random"](make), tmp_path)
+
+
+GONE_WRONG = {"dspark": ["W_c", "ctx_norm", "bb.1.k", "out_proj", "markov.w1", "markov.w2", "conf.b"]}
+
+
+@pytest.mark.parametrize("what", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize("source,tensor", [(source, name) for source in GONE_WRONG for name in GONE_WRONG[source]])
+def test_drafters_of_blocks_gone_wrong(source, tensor, what, make, tmp_path):
+    """Numbers that are none cost drafts and nothing else."""
+    family = recipes.FAMILIES["qwen3.5"]
+    draft, *_ = getattr(block_drafters, source)(tmp_path / "drafter", family, (0, 3), strength=2.0,
+                                                edit=lambda _, tensors: tensors[tensor].fill(what))
+    want = plain(make, "mtp 0.55", make.shifting(0.55), ())
+    server = servers.start_real(tmp_path / "log", make.shifting(0.55), "--draft", f"{source}:{draft},min_confidence=0.5")
+    try:
+        for settings, seed in (("greedy", 3), ("hot", 3)):
+            got = ask(server, PROMPTS[0], SETTINGS[settings], seed, num_draft_tokens=3)
+            assert got == want[(PROMPTS[0], settings, seed)], (tensor, what, settings)
+        assert server.stats()["draft"]["drafted"] > 0
+    finally:
+        server.stop()
 
 
 def test_auto_takes_the_head_that_comes_along(make, tmp_path):

@@ -38,11 +38,11 @@ class Rounds:
         assert {key: stats[key] for key in want} == want
 
 
-def speak(folder, log, draft, depth):
+def speak(folder, log, draft, depth, *flags, prompt=PROMPT):
     """The greedy reply's text and what the server says of its drafts."""
-    server = servers.start_real(log, folder, "--draft", draft, "--draft-depth", str(depth), *STOCK)
+    server = servers.start_real(log, folder, "--draft", draft, "--draft-depth", str(depth), *STOCK, *flags)
     try:
-        reply = server.completion(PROMPT, max_tokens=TOKENS, temperature=0, ignore_eos=True)
+        reply = server.completion(prompt, max_tokens=TOKENS, temperature=0, ignore_eos=True)
         assert reply.status == 200, reply
         return reply.json()["choices"][0]["text"], server.stats()["draft"]
     finally:

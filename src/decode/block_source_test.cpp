@@ -14,7 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int kVocab = 100;
 constexpr int kBlock = 4;
 
 struct Fed {
@@ -110,7 +109,7 @@ class Drafter final : public graph::BlockDrafter {
   cache::CacheSet caches_;
 };
 
-class BlockSourceTest : public ::testing::Test {
+class BlockSourceTest : public SourceTest {
  protected:
   void SetUp() override { start("dspark:/there"); }
   Result<std::unique_ptr<DraftSource>> make(const std::string& text) {
@@ -123,14 +122,7 @@ class BlockSourceTest : public ::testing::Test {
     };
     return make_draft_source(*parse_draft_spec(text), {target, none, none, load});
   }
-  void start(const std::string& text) {
-    auto made = make(text);
-    ASSERT_TRUE(made.ok()) << made.error().message;
-    source = std::move(made).value();
-    source->open(0);
-    known.clear();
-    computed = 0;
-  }
+  void start(const std::string& text) { SourceTest::start(make(text)); }
   // Taps of `num` tokens: 10 * mark and 10 * mark + 1 of the token marked so.
   static graph::Taps taps_of(const std::vector<int>& marks) {
     graph::Taps taps{{1, 3}, {}};
@@ -142,34 +134,18 @@ class BlockSourceTest : public ::testing::Test {
     return taps;
   }
   // The target computed more than it keeps: positions are their own marks.
-  void keep(int to, std::vector<int32_t> accepted = {}) {
+  void keep(int to, const std::vector<int32_t>& accepted = {}) {
     std::vector<int> marks;
     for (int p = computed; p < to + 3; ++p) marks.push_back(p);
-    const KeptRow row{0, known, accepted, computed, to, 0};
-    source->keep(std::span(&row, 1), taps_of(marks));
-    computed = to;
-  }
-  std::vector<int32_t> draft(int n) {
-    const DraftRow row{0, known, n, 0, &greedy};
-    return source->draft(std::span(&row, 1))[0];
+    keep_row(to, accepted, taps_of(marks));
   }
   void prompt() {
     known = {10, 11, 12};
     keep(3);
     known.push_back(13);
   }
-  static SamplingParams argmax() {
-    SamplingParams p;
-    p.temperature = 0;
-    return p;
-  }
-  StepSampler greedy{argmax(), -1};
-  ToyTarget target{kVocab, 4};
   Script script;
-  std::unique_ptr<DraftSource> source;
   cache::CacheSet* caches = nullptr;
-  std::vector<int32_t> known;
-  int computed = 0;
 };
 
 TEST_F(BlockSourceTest, SaysWhatItsDrafterIs) {
@@ -293,7 +269,7 @@ TEST_F(BlockSourceTest, DrawsAsTheTargetWill) {
     const mx::array logits = target.logits(target.embed(mx::reshape(next, {1})));
     mx::eval(logits);
     Handover::returned();
-    want.push_back(same.guess({logits.data<float>(), kVocab}, history, 5 + j));
+    want.push_back(same.guess({logits.data<float>(), kToyVocab}, history, 5 + j));
     history.push_back(want.back());
   }
   EXPECT_EQ(drafts, want);

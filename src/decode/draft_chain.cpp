@@ -69,4 +69,21 @@ std::vector<std::vector<int32_t>> DraftChain::finish() {
   return drafts;
 }
 
+std::vector<std::vector<int32_t>> draft_ready(
+    std::span<const DraftRow> rows, const std::function<bool(const DraftRow&)>& is_ready,
+    const std::function<std::vector<std::vector<int32_t>>(std::span<const DraftRow>)>& chain) {
+  std::vector<std::vector<int32_t>> drafts(rows.size());
+  std::vector<DraftRow> ready;
+  std::vector<size_t> who;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!is_ready(rows[i])) continue;
+    ready.push_back(rows[i]);
+    who.push_back(i);
+  }
+  if (ready.empty()) return drafts;
+  auto made = chain(ready);
+  for (size_t i = 0; i < who.size(); ++i) drafts[who[i]] = std::move(made[i]);
+  return drafts;
+}
+
 }  // namespace tenon::decode

@@ -31,4 +31,9 @@ class DraftChain {
   std::vector<std::vector<int32_t>> histories_;  // else, by order(): known, then drafts
 };
 
+// chain() of those rows that are ready, and nothing of the others, in the order of `rows`.
+std::vector<std::vector<int32_t>> draft_ready(
+    std::span<const DraftRow> rows, const std::function<bool(const DraftRow&)>& is_ready,
+    const std::function<std::vector<std::vector<int32_t>>(std::span<const DraftRow>)>& chain);
+
 }  // namespace tenon::decode

@@ -10,12 +10,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr int kVocab = 100;
-
 // Says t + 1 after t, and writes down what its caches hold.
 class Drafter final : public ToyTarget {
  public:
-  Drafter() : ToyTarget(kVocab) {}
+  Drafter() : ToyTarget(kToyVocab) {}
   mx::array hidden(const mx::array& ids, ops::Rows rows, graph::Taps*) override {
     mx::eval(ids);
     Handover::returned();
@@ -32,7 +30,7 @@ class Drafter final : public ToyTarget {
   int longest_step = 0;
 };
 
-class ModelDraftTest : public ::testing::Test {
+class ModelDraftTest : public SourceTest {
  protected:
   void SetUp() override {
     const auto load = [this](const std::string&) -> Result<std::unique_ptr<graph::Model>> {
@@ -43,45 +41,20 @@ class ModelDraftTest : public ::testing::Test {
     const auto refuse = [](const std::string&) -> Result<std::unique_ptr<graph::DraftHead>> {
       return not_found("no head");
     };
-    auto made = make_draft_source(*parse_draft_spec("model:toy"), {target, load, refuse});
-    ASSERT_TRUE(made.ok()) << made.error().message;
-    source = std::move(made).value();
-    source->open(0);
+    start(make_draft_source(*parse_draft_spec("model:toy"), {target, load, refuse}));
   }
-  // The target computed up to `to`, accepted drafts included.
-  void keep(int to, std::vector<int32_t> accepted = {}) {
-    const KeptRow row{0, known, accepted, computed, to, 0};
-    source->keep(std::span(&row, 1), {});
-    computed = to;
-  }
-  std::vector<int32_t> draft(int n) {
-    const DraftRow row{0, known, n, 0, &greedy};
-    return source->draft(std::span(&row, 1))[0];
-  }
+  void keep(int to, const std::vector<int32_t>& accepted = {}) { keep_row(to, accepted, {}); }
   void read_prompt(int len, int piece) {
     for (int i = 0; i < len; ++i) known.push_back(i * 7 % 50);
     for (int to = piece; computed < len; to += piece) keep(std::min(to, len));
   }
-  static SamplingParams argmax() {
-    SamplingParams p;
-    p.temperature = 0;
-    return p;
-  }
-  StepSampler greedy{argmax(), -1};
-  ToyTarget target{kVocab};
   Drafter* drafter = nullptr;
-  std::unique_ptr<DraftSource> source;
-  std::vector<int32_t> known;
-  int computed = 0;
 };
 
 TEST_F(ModelDraftTest, DraftsAtOnceAfterAPromptOfAnyLengthInAnyPieces) {
   for (int len : {1, 63, 64, 65, 200, 1300})
     for (int piece : {1, 7, 64, 512}) {
-      source->close(0);
-      source->open(0);
-      known.clear();
-      computed = 0;
+      restart();
       read_prompt(len, piece);
       known.push_back(90);
       EXPECT_THAT(draft(2), ElementsAre(91, 92)) << len << " by " << piece;

@@ -12,8 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int kVocab = 100;
-
 // After token t it predicts t + 1; its own hidden states are marked 1000 + position.
 class Head final : public graph::DraftHead {
  public:
@@ -55,7 +53,7 @@ void PrintTo(const Head::Fed& f, std::ostream* out) {
        << f.hidden << "}";
 }
 
-class MtpTest : public ::testing::Test {
+class MtpTest : public SourceTest {
  protected:
   using Fed = Head::Fed;
   void SetUp() override { start(""); }
@@ -68,15 +66,11 @@ class MtpTest : public ::testing::Test {
       head = made.get();
       return std::unique_ptr<graph::DraftHead>(std::move(made));
     };
-    auto made = make_draft_source(*parse_draft_spec("mtp" + options), {target, refuse, load});
-    ASSERT_TRUE(made.ok()) << made.error().message;
-    source = std::move(made).value();
-    source->open(0);
-    known.clear();
-    computed = 0;
+    SourceTest::start(
+        make_draft_source(*parse_draft_spec("mtp" + options), {target, refuse, load}));
   }
   // The target computes up to `to` (accepted drafts included): hidden states are their positions.
-  void keep(int to, std::vector<int32_t> accepted = {}) {
+  void keep(int to, const std::vector<int32_t>& accepted = {}) {
     graph::Taps taps{source->taps(), {}};
     std::vector<float> marks;
     for (int p = computed; p < to + 3; ++p) {  // a verification computes more than is kept
@@ -84,26 +78,10 @@ class MtpTest : public ::testing::Test {
       marks.push_back(static_cast<float>(p));
     }
     taps.found.emplace_back(marks.begin(), mx::Shape{static_cast<int>(marks.size()) / 2, 2});
-    const KeptRow row{0, known, accepted, computed, to, 0};
-    source->keep(std::span(&row, 1), taps);
-    computed = to;
+    keep_row(to, accepted, taps);
   }
-  std::vector<int32_t> draft(int n) {
-    const DraftRow row{0, known, n, 0, &greedy};
-    return source->draft(std::span(&row, 1))[0];
-  }
-  static SamplingParams argmax() {
-    SamplingParams p;
-    p.temperature = 0;
-    return p;
-  }
-  StepSampler greedy{argmax(), -1};
-  ToyTarget target{kVocab, 4};
   std::vector<Fed> fed;
   Head* head = nullptr;
-  std::unique_ptr<DraftSource> source;
-  std::vector<int32_t> known;
-  int computed = 0;
 };
 
 TEST_F(MtpTest, TheWorkedExample) {

@@ -1,13 +1,17 @@
-// For tests of decode: a target without weights. A token's embedding is its number, twice; logits
-// are largest at the number that a hidden state begins with. One layer of real cache, so that
-// lengths are checked.
+// For tests of decode: a target without weights, and a draft source that is driven by hand. A
+// token's embedding is its number, twice; logits are largest at the number that a hidden state
+// begins with. One layer of real cache, so that lengths are checked.
 #pragma once
+#include <gtest/gtest.h>
+
 #include "base/handover.h"
-#include "graph/graph.h"
+#include "decode/decode.h"
 
 namespace tenon::decode {
 
 namespace mx = mlx::core;
+
+constexpr int kToyVocab = 100;
 
 inline cache::CacheSet toy_caches() {
   return std::move(cache::CacheSet::make({{"attention", {1, 2, 2, mx::float32}}},
@@ -41,6 +45,43 @@ class ToyTarget : public graph::Model {
  private:
   graph::ModelShape shape_;
   cache::CacheSet caches_;
+};
+
+// Row 0 of a source, as rounds of greedy decoding would drive it.
+class SourceTest : public ::testing::Test {
+ protected:
+  void start(Result<std::unique_ptr<DraftSource>> made) {
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    source = std::move(made).value();
+    restart();
+  }
+  // Another request in the slot.
+  void restart() {
+    source->close(0);
+    source->open(0);
+    known.clear();
+    computed = 0;
+  }
+  // The target computed up to `to`, accepted drafts included; taps begin at the first new position.
+  void keep_row(int to, const std::vector<int32_t>& accepted, const graph::Taps& taps) {
+    const KeptRow row{0, known, accepted, computed, to, 0};
+    source->keep(std::span(&row, 1), taps);
+    computed = to;
+  }
+  std::vector<int32_t> draft(int n) {
+    const DraftRow row{0, known, n, 0, &greedy};
+    return source->draft(std::span(&row, 1))[0];
+  }
+  static SamplingParams argmax() {
+    SamplingParams p;
+    p.temperature = 0;
+    return p;
+  }
+  StepSampler greedy{argmax(), -1};
+  ToyTarget target{kToyVocab, 4};
+  std::unique_ptr<DraftSource> source;
+  std::vector<int32_t> known;
+  int computed = 0;
 };
 
 }  // namespace tenon::decode

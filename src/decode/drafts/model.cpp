@@ -48,19 +48,12 @@ class ModelSource final : public DraftSource {
 };
 
 std::vector<std::vector<int32_t>> ModelSource::draft(std::span<const DraftRow> rows) {
-  std::vector<std::vector<int32_t>> drafts(rows.size());
-  std::vector<DraftRow> ready;
-  std::vector<size_t> who;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int missing = static_cast<int>(rows[i].known.size()) - caches().len(rows[i].slot);
-    if (missing > kMissingMax) continue;
-    ready.push_back(rows[i]);
-    who.push_back(i);
-  }
-  if (ready.empty()) return drafts;
-  auto made = chain(ready);
-  for (size_t i = 0; i < who.size(); ++i) drafts[who[i]] = std::move(made[i]);
-  return drafts;
+  return draft_ready(
+      rows,
+      [&](const DraftRow& row) {
+        return static_cast<int>(row.known.size()) - caches().len(row.slot) <= kMissingMax;
+      },
+      [&](std::span<const DraftRow> ready) { return chain(ready); });
 }
 
 mx::array ModelSource::forward(std::span<const int32_t> ids, ops::Rows rows) {

@@ -69,18 +69,9 @@ class Mtp final : public DraftSource {
 };
 
 std::vector<std::vector<int32_t>> Mtp::draft(std::span<const DraftRow> rows) {
-  std::vector<std::vector<int32_t>> drafts(rows.size());
-  std::vector<DraftRow> ready;
-  std::vector<size_t> who;
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (waiting_.contains(rows[i].slot)) {
-      ready.push_back(rows[i]);
-      who.push_back(i);
-    }
-  if (ready.empty()) return drafts;
-  auto made = chain(ready);
-  for (size_t i = 0; i < who.size(); ++i) drafts[who[i]] = std::move(made[i]);
-  return drafts;
+  return draft_ready(
+      rows, [&](const DraftRow& row) { return waiting_.contains(row.slot); },
+      [&](std::span<const DraftRow> ready) { return chain(ready); });
 }
 
 std::vector<std::vector<int32_t>> Mtp::chain(std::span<const DraftRow> rows) {
